@@ -23,6 +23,7 @@ from benchmarks.child_processes import LOOK_S, run_program
 from benchmarks.make_numbers import make
 from benchmarks.measure import memory_of_tree
 from benchmarks.results import machine, program_parser, publish, table
+from rankscope.features.numbers.rules.model import number_results
 
 EXPLANATION = """A healthy run of {ranks} ranks and {steps} steps, {rows:,} rows in {size:.0f} MB, files in memory
 before; samples are {form}.
@@ -61,7 +62,7 @@ def staged(folder: str) -> list[tuple[str, float, float]]:
     marks.append(_now())
     analysis = with_numbers(Facts(dataset), Analysis("", "unknown"))
     marks.append(_now())
-    if analysis.findings or not analysis.number_counts:
+    if analysis.findings or not number_results(analysis).counts:
         raise SystemExit(f"the run is healthy, and the rules do not say so: {analysis.verdict}")
     names = ("reading", "assembling", "judging")
     pairs = zip(names, marks[:-1], marks[1:], strict=True)

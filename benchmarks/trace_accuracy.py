@@ -14,6 +14,7 @@ from benchmarks.child_processes import mapped, run_program
 from benchmarks.results import machine, program_parser, publish, table
 from benchmarks.trace_jobs import CAUSES, FAULTS, MODES, PROGRAMS, hidden, make, plan
 from rankscope.analysis import analyse
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 
 WORLDS = (4, 8, 16)
 
@@ -44,7 +45,7 @@ def _case(fault: str, world: int, seed: int, program: str, mode: str) -> Case:
     truth, said = set(planned.culprits), set(analysis.culprits)
     exact = truth - hidden(planned, program) <= said <= truth
     score = "exact" if exact else "missed" if said < truth else "accused"
-    causes = analysis.traces.causes if analysis.traces else {}
+    causes = TRACE_RESULTS.of(analysis).causes if TRACE_RESULTS.find(analysis) else {}
     right = [causes[rank].cause == CAUSES[fault] for rank in said & truth if rank in causes]
     known = bool(right) and mode != "first-paint"
     delay = 100 * planned.delay_ns / max(1, 6 * 3_000_000)

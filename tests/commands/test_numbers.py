@@ -14,6 +14,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.cli import run
 from rankscope.commands import numbers_report
 from rankscope.commands.source import JobSource
+from rankscope.features.numbers.rules.model import number_results
 from rankscope.tui.options import Load
 from tests.numbers_writer import NumbersJob
 
@@ -91,7 +92,7 @@ def test_a_terminal_opens_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def show(load: Load, source: JobSource, call: str, **given: Any) -> Analysis:
         opened.update(given, call=call, title=source.title)
         analysis = load(lambda _: None)[1]
-        opened["marks"] = analysis.reference_marks
+        opened["marks"] = number_results(analysis).distances
         return analysis
 
     monkeypatch.setattr(numbers_report, "on_terminal", lambda: True)

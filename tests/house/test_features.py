@@ -8,6 +8,7 @@ KNOWS = {
     "comparison": {"numbers", "replay", "traces"},
     "logs": {"memory", "stacks"},
     "memory": {"traces"},
+    "numbers": {"logs"},
     "replay": {"traces"},
     "series": {"logs"},
     "traces": {"memory"},

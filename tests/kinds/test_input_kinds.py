@@ -6,8 +6,9 @@ import inspect
 
 import pytest
 
+from rankscope.kinds.features import FEATURES, Feature
 from rankscope.kinds.functions import function
-from rankscope.kinds.input_kinds import INPUTS, InputKind
+from rankscope.kinds.input_kinds import INPUTS, TEXT, InputKind
 from rankscope.parsers.contents import RECOGNISED_KINDS
 
 READ = [kind for kind in INPUTS.values() if kind.restore]
@@ -15,7 +16,8 @@ READ = [kind for kind in INPUTS.values() if kind.restore]
 
 @pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.name)
 def test_functions_are_there(kind: InputKind) -> None:
-    given = {"begins": 1, "decode": 1, "read": 3, "restore": 3, "add_rows": 4}
+    given = {"begins": 1, "decode": 1, "read": 3, "restore": 3, "add_rows": 3, "gather": 1, "arrange": 1}
+    given |= {"join": 0, "tells": 1, "shown_as": 1, "origin": 1}
     for part, count in given.items():
         if name := getattr(kind, part):
             inspect.signature(function(name)).bind(*range(count))
@@ -30,3 +32,17 @@ def test_what_is_read_is_restored() -> None:
 def test_places_in_the_summary_are_not_shared() -> None:
     places = [kind.place for kind in INPUTS.values() if kind.noun]
     assert sorted(places) == list(range(1, 1 + len(places)))
+
+
+def test_functions_of_texts_are_there() -> None:
+    given = {"read": 5, "is_marked": 3, "read_tail": 5, "is_growable": 4, "growing": 0, "user_table": 1}
+    for part, count in given.items():
+        inspect.signature(function(getattr(TEXT, part))).bind(*range(count))
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+def test_functions_of_features_are_there(feature: Feature) -> None:
+    given = {"settle": 2, "join": 2, "find": 2, "derive": 1, "explain": 3, "section": 2, "record": 2}
+    for part, count in given.items():
+        if name := getattr(feature, part):
+            inspect.signature(function(name)).bind(*range(count))

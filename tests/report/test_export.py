@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rankscope.report.markdown import export_markdown
 from rankscope.report.output_files import overwrite, write_new
-from rankscope.report.perfetto import export_markdown
 from tests.report import samples
 
 

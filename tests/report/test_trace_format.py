@@ -22,7 +22,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
-from rankscope.report.perfetto import MOST_ROWS, rows_beside, write_merged
+from rankscope.features.traces.perfetto import MOST_ROWS, rows_beside, write_merged
 from rankscope.schema import Dataset
 from tests.trace_tables import COMPUTE
 from tests.traces import MS, US, TraceBuilder, training

@@ -16,7 +16,8 @@ from rankscope.commands.rehearsal import write_script
 from rankscope.commands.source import JobSource
 from rankscope.features.comparison.page.comparison_app import ComparisonApp
 from rankscope.features.comparison.rules.run_sides import WholeComparison
-from rankscope.report.perfetto import export_markdown, export_merged
+from rankscope.features.traces.perfetto import export_merged
+from rankscope.report.markdown import export_markdown
 from rankscope.schema import Dataset, ReadParts
 from rankscope.tui.actions import ACTIONS
 from rankscope.tui.app import RankscopeApp

@@ -8,6 +8,7 @@ from dataclasses import replace
 from rankscope.analysis.model import Analysis, ChainStep, Divergence, Evidence, Finding, RankExplanation, Reason
 from rankscope.analysis.presence import Absence
 from rankscope.analysis.rank_view import RankView, group_of, label_of, operation_name, operation_text, step_evidence
+from rankscope.kinds.features import called
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural, ranks_text
@@ -40,9 +41,9 @@ def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplana
         known = f"the job has {plural(size, 'rank')}, 0 to {size - 1}" if size else "no rank of the job is known"
         raise NoSuchRankError(f"there is no rank {rank}: {known}")
     if dataset.from_traces:
-        from rankscope.features.traces.rules.trace_stragglers import explain_traced
-
-        return explain_traced(dataset, analysis, rank)
+        for explain in called(dataset, "explain"):
+            explained: RankExplanation = explain(dataset, analysis, rank)
+            return explained
     accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)
     if not accusing:
         return explain_acquittal(view, analysis)

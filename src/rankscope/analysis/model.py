@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, TypeVar
 
 from rankscope.kinds import finding_kinds
 from rankscope.schema import Frame
 
-if TYPE_CHECKING:
-    from rankscope.features.memory.rules.model import MemoryAnalysis
-    from rankscope.features.model.model import ModelAnalysis
-    from rankscope.features.numbers.rules.model import NumberMarks, ReferenceMarks, RuleCount
-    from rankscope.features.traces.rules.model import TraceAnalysis
-
+T = TypeVar("T")
 Severity = finding_kinds.Severity
 Confidence = Literal["high", "medium", "low"]
 Status = finding_kinds.Status
@@ -187,20 +182,8 @@ class Analysis:
     """Explanations that the user asked for."""
     mesh: Mesh | None = None
     """The grid that the groups form; None if they do not clearly form one."""
-    traces: TraceAnalysis | None = None
-    """Results from profiler traces; None without traces."""
-    number_counts: tuple[RuleCount, ...] = ()
-    """How often each rule about numbers was asked; empty without summaries of tensors."""
-    number_notes: tuple[str, ...] = ()
-    """Sentences on the comparison of numbers with a reference run."""
-    number_marks: NumberMarks | None = field(default=None, compare=False)
-    """The answer of the rules about each row of `Dataset.tensors`; None without any."""
-    reference_marks: ReferenceMarks | None = field(default=None, compare=False)
-    """The distance of each row of `Dataset.tensors` from a reference; None without a reference."""
-    memory: MemoryAnalysis | None = None
-    """Results from samples of memory; None without any."""
-    model: ModelAnalysis | None = None
-    """Results from records of models; None without any."""
+    parts: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Results of features by their names; a feature reads and adds its own by its `FeaturePart`."""
 
     @property
     def cause(self) -> Finding | None:
@@ -226,6 +209,27 @@ class Analysis:
     def is_critical(self) -> bool:
         """Whether any finding is critical."""
         return any(f.severity == "critical" for f in self.findings)
+
+
+@dataclass(frozen=True)
+class FeaturePart(Generic[T]):
+    """The place of a feature's result in an analysis."""
+
+    name: str
+    """Name of the row of the feature."""
+
+    def find(self, analysis: Analysis) -> T | None:
+        """The result; None if the job had nothing for it."""
+        return analysis.parts.get(self.name)
+
+    def of(self, analysis: Analysis) -> T:
+        """The result; KeyError if the job had nothing for it."""
+        result: T = analysis.parts[self.name]
+        return result
+
+    def put(self, analysis: Analysis, result: T) -> Analysis:
+        """The analysis with this result."""
+        return replace(analysis, parts={**analysis.parts, self.name: result})
 
 
 # The device mesh: parallel dimensions that form a grid, and the place of each rank on it. Plain frozen data.

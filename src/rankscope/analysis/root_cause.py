@@ -16,13 +16,14 @@ from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
 from rankscope.analysis.missing_ranks import find_cut, find_gone, find_missing
 from rankscope.analysis.model import Analysis, ChainStep, Finding
-from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability, judge_reliability
 from rankscope.analysis.replicas import ReplicaCohorts
+from rankscope.analysis.scene import Scene
 from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import VerdictBasis, verdict
+from rankscope.kinds.features import called
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
 
@@ -54,13 +55,7 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
     suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
     concluded = _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects)
-    return _parted(facts, _described(facts, _remembered(facts, _numbered(facts, _traced(facts, concluded)))))
-
-
-def _parted(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis, whose verdict says what part of the job was read."""
-    words = facts.dataset.parts.words
-    return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
+    return _completed(facts, concluded)
 
 
 def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
@@ -158,9 +153,7 @@ def _conclude(
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
     moves = freeze.watched and freeze.stopped is False
     still = freeze.stopped is True and not reliability.outdated
-    findings = _joined(facts, findings, writer.places, still=still, moves=moves)
-    if moves:
-        findings = _held_back(findings)
+    findings = _joined(findings, Scene(facts, writer.places, still=still, moves=moves))
     since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
     status, line = verdict(VerdictBasis(facts, findings, bool(since), freeze, reliability, writer.places))
     return Analysis(
@@ -175,101 +168,37 @@ def _conclude(
     )
 
 
-# Optional inputs: imported only if present, because each module is slow to load from a cold file system.
-
-
-def _freeze(facts: Facts) -> Freeze:
-    freeze = judge_freeze(facts)
-    if not facts.dataset.told_by_logs:
-        return freeze
-    from rankscope.features.logs.rules.log_findings import stopped_by_log
-
-    return stopped_by_log(freeze, facts)
-
-
 def _slow(facts: Facts) -> list[Finding]:
+    # imported only for jobs that do not hang
     from rankscope.analysis.straggler import find_stragglers
 
     return find_stragglers(facts)
 
 
-def _joined(facts: Facts, findings: list[Finding], places: Places, *, still: bool, moves: bool) -> list[Finding]:
-    """The findings with the evidence of py-spy and the logs for and against them."""
-    if facts.dataset.threads.height:
-        from rankscope.features.stacks.host_evidence import with_host_stacks
-
-        findings = with_host_stacks(facts, findings, still=still)
-    if facts.dataset.told_by_logs:
-        from rankscope.features.logs.rules.log_findings import with_logs
-
-        findings = with_logs(facts, findings, places, moves=moves)
-    if facts.dataset.compilations.height:
-        from rankscope.features.compile.lone_compilations import with_compilations
-
-        findings = with_compilations(facts, findings, places)
-    if facts.dataset.samples.height:
-        from rankscope.features.stacks.stack_shares import with_shares
-
-        findings = with_shares(facts.dataset, findings)
-    return findings
+def _freeze(facts: Facts) -> Freeze:
+    freeze = judge_freeze(facts)
+    for settle in called(facts.dataset, "settle"):
+        freeze = settle(freeze, facts)
+    return freeze
 
 
-def _held_back(findings: list[Finding]) -> list[Finding]:
-    """The findings of a moving, watched job: waits that logs tell of become suspicions, too."""
+def _joined(findings: list[Finding], scene: Scene) -> list[Finding]:
+    """The findings with evidence for and against them from all inputs; waits in a job that moves are suspicions."""
+    for join in called(scene.facts.dataset, "join"):
+        findings = join(findings, scene)
+    if not scene.moves:
+        return findings
     from rankscope.analysis.live_state import held_back
 
     return held_back(findings)
 
 
-def _traced(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with the results of profiler traces."""
-    if not facts.dataset.has_traces:
-        return analysis
-    from rankscope.features.traces.rules.trace_story import TraceStory
-    from rankscope.features.traces.rules.trace_verdict import with_traces
-
-    return with_traces(analysis, TraceStory(facts.dataset))
-
-
-def _has_checks(dataset: Dataset) -> bool:
-    """Whether a log tells of numbers that a framework checked."""
-    if dataset.messages.is_empty():
-        return False
-    from rankscope.kinds.event_kinds import NUMERIC_CHECKS
-
-    return dataset.messages["kind"].is_in(NUMERIC_CHECKS).any()
-
-
-def _numbered(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with findings on summaries of tensors, and on checks of numbers in logs."""
-    if _has_checks(facts.dataset):
-        from rankscope.features.logs.rules.engine_reports import numeric_reports
-        from rankscope.features.numbers.rules.number_findings import with_written
-
-        analysis = with_written(facts.dataset, analysis, numeric_reports(facts.dataset))
-    if not facts.dataset.has_tensors:
-        return analysis
-    from rankscope.features.numbers.rules.number_findings import with_numbers
-
-    return with_numbers(facts, analysis)
-
-
-def _remembered(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with findings on memory."""
-    if facts.dataset.memory.is_empty():
-        return analysis
-    from rankscope.features.memory.rules.memory_findings import with_memory
-
-    return with_memory(facts, analysis)
-
-
-def _described(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with findings on the models of ranks."""
-    if facts.dataset.parameters.is_empty():
-        return analysis
-    from rankscope.features.model.sharding_findings import with_models
-
-    return with_models(facts, analysis)
+def _completed(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with the results of all features, and with the part of the job that was read."""
+    for find in called(facts.dataset, "find"):
+        analysis = find(facts, analysis)
+    words = facts.dataset.parts.words
+    return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
 
 
 def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:

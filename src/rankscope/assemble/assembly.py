@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -13,21 +13,17 @@ from rankscope import schema
 from rankscope.assemble import attempts, dump_ranks, repeats
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
+from rankscope.assemble.gathering import GatheredJob, RunChoice
 from rankscope.assemble.groups import GroupIndex, group_description, group_label, resolve_groups
 from rankscope.assemble.operations import StackIds, complete_filtered, entry_rows, operation_table
 from rankscope.assemble.repeats import repeat_table
 from rankscope.assemble.secret_texts import without_secrets
 from rankscope.assemble.sources import SourceFile, config_world, left_out_ranks
+from rankscope.kinds.features import FEATURES
 from rankscope.kinds.functions import function
-from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS, LOG, REPORT, TRACE
+from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
-
-if TYPE_CHECKING:
-    from rankscope.features.logs.rows.comm_lifetimes import CommMemory
-    from rankscope.features.logs.rows.log_processes import LogScene
-    from rankscope.features.stacks.py_spy_ranks import RankedStacks
-    from rankscope.features.traces.rows.trace_dataset import TraceWindows
 
 
 def assemble(
@@ -37,7 +33,7 @@ def assemble(
     world_size: int | None,
     attempt: int | None,
     errors: str | None = None,
-    recall: CommMemory | None = None,
+    recall: dict[str, Any] | None = None,
 ) -> Dataset:
     """The Dataset of one attempt (the newest if None); `sources` are all files, in the order of their rows.
 
@@ -45,27 +41,26 @@ def assemble(
     communicators. NoSuchAttemptError.
     """
     runs, chosen, used = _settled_attempts(sources, pattern, attempt)
-    known = world_size or _known_world(used)
-    places = {id(source): i for i, source in enumerate(sources)}
-    run = LogRun(runs, chosen, pattern, asked=attempt is not None)
-    scene = _log_scene(sources, places, run, known, recall)
-    seen = _host_stacks(sources, runs, chosen, pattern, known, _log_stacks(scene))
-    windows = _trace_windows(sources, run)
-    told = [one.world for one in (windows, scene) if one is not None] + [1 + r for s in seen for r in s.ranks.values()]
-    world = world_size or max([_world(used, sources, chosen), *told])
-    tables = dump_tables(used, [places[id(s)] for s in used], world)
-    tables, world = _with_logs_and_traces(tables, scene, windows, world, fixed=world_size)
-    _add_threads(tables, seen, places)
-    told_by_processes = _add_processes(tables, sources, chosen, pattern, errors)
-    _join_hardware(tables, sources, scene)
-    traced = None if runs else windows
+    choice = RunChoice(chosen, pattern, errors)
+    job = GatheredJob(sources, runs, choice, attempt is not None, world_size or _known_world(used), recall)
+    job.gather()
+    world = world_size or max([_world(used, sources, chosen), *(gathered.world for gathered in job.gathered)])
+    tables = dump_tables(used, [job.places[id(source)] for source in used], world)
+    for gathered in job.gathered:
+        tables, told = gathered.add_tables(tables, world)
+        world = world_size or told
+    told_by_processes = _add_rows(tables, sources, choice)
+    for gathered in job.gathered:
+        gathered.finish(tables)
+    own = next((gathered.attempt for gathered in job.gathered if gathered.attempt is not None and not runs), None)
+    number, table = own or (max(0, chosen), attempts.attempt_table(runs))
     return without_secrets(
         Dataset(
             **tables,
             files=file_table(sources),
-            attempts=attempts.attempt_table(runs) if traced is None else traced.runs,
+            attempts=table,
             repeats=repeat_table(sources),
-            attempt=max(0, chosen) if traced is None else traced.run,
+            attempt=number,
             world_size=world or told_by_processes,
             left_out=left_out_ranks(used, world),
             root=root,
@@ -80,7 +75,7 @@ def _settled_attempts(
 ) -> tuple[list[Attempt], int, list[SourceFile]]:
     """The attempts, the number of the chosen one, and its dumps. Raises NoSuchAttemptError."""
     for source in sources:
-        if source.snapshot is None and source.kind not in (LOG.name, TRACE.name):
+        if not INPUTS[source.kind].settles_ranks:
             dump_ranks.claim_dump_rank(source, pattern)
     attempts.attach_sidecars(sources)
     runs = _settled_runs(sources)
@@ -93,133 +88,17 @@ def _settled_attempts(
     return runs, chosen, used
 
 
-def _add_processes(
-    tables: dict[str, pl.DataFrame],
-    sources: Sequence[SourceFile],
-    chosen: int,
-    pattern: re.Pattern[str] | None,
-    errors: str | None,
-) -> int:
-    """Adds the ends of processes, and rows of kinds with their own function; the number of ranks there, 0 if none."""
-    world = _add_ends(tables, sources, chosen, errors)
+def _add_rows(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], choice: RunChoice) -> int:
+    """Adds rows of kinds with their own function, and what they imply; the number of ranks there, 0 if none."""
+    world = 0
     there = {source.kind for source in sources}
     for name in dict.fromkeys(kind.add_rows for kind in INPUTS.values() if kind.name in there and kind.add_rows):
-        told: int = function(name)(tables, sources, chosen, pattern)
+        told: int = function(name)(tables, sources, choice)
         world = world or told
-    if "messages" in tables:
-        from rankscope.features.compile.compilations import add_logged_compilations
-
-        add_logged_compilations(tables)
+    for feature in FEATURES:
+        if feature.derive and feature.derived_from in tables:
+            function(feature.derive)(tables)
     return world
-
-
-def _join_hardware(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], scene: LogScene | None) -> None:
-    """Gives lines of kernels and schedulers their ranks, at no cost without a log."""
-    if scene is not None:
-        from rankscope.features.logs.rows.hardware_ranks import add_hardware_ranks
-
-        add_hardware_ranks(tables, sources, scene)
-
-
-def _add_ends(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, errors: str | None) -> int:
-    """Adds the ends of processes that sidecars tell, at no cost without a sidecar; the number of their ranks."""
-    if not any(isinstance(source.content, Sidecar) for source in sources):
-        return 0
-    from rankscope.features.logs.rows.process_ends import attempt_ends, sidecar_world, with_ends
-
-    ends = attempt_ends(sources, max(0, chosen))
-    if ends:
-        tables["messages"] = with_ends(tables.get("messages"), ends, sources, errors)
-    return sidecar_world(ends) if ends else 0
-
-
-def _host_stacks(
-    sources: Sequence[SourceFile], runs: list[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int,
-    in_logs: list[RankedStacks],
-) -> list[RankedStacks]:  # fmt: skip
-    """The stacks of hosts with their ranks; none without one, at no cost."""
-    if not in_logs and not any(source.snapshot is not None for source in sources):
-        return []
-    from rankscope.features.stacks.py_spy_snapshots import settle_snapshots
-
-    return settle_snapshots(sources, runs, chosen, pattern, world, in_logs)
-
-
-def _add_threads(tables: dict[str, pl.DataFrame], seen: list[RankedStacks], places: dict[int, int]) -> None:
-    tables["threads"] = schema.empty(schema.THREADS)
-    if seen:
-        from rankscope.features.stacks.py_spy_snapshots import thread_tables
-
-        tables["threads"], tables["stacks"] = thread_tables(seen, places, tables["ops"], tables["stacks"])
-
-
-def _with_logs_and_traces(
-    tables: dict[str, pl.DataFrame], scene: LogScene | None, windows: TraceWindows | None, world: int, fixed: int | None
-) -> tuple[dict[str, pl.DataFrame], int]:
-    """The tables with rows of logs and traces, and the number of ranks, unless the user has fixed it."""
-    if scene is not None:
-        from rankscope.features.logs.rows.log_tables import add_log_tables
-
-        tables = add_log_tables(tables, scene)
-        world = fixed or max(world, 1 + _highest(tables["groups"]))
-    if windows is not None:
-        from rankscope.features.traces.rows.trace_dataset import add_trace_tables
-
-        tables = {**tables, **add_trace_tables(tables, windows, world)}
-    return tables, world
-
-
-class LogRun(NamedTuple):
-    """The run of a job whose logs are read."""
-
-    runs: list[Attempt]
-    chosen: int
-    pattern: re.Pattern[str] | None
-    asked: bool
-    """Whether the user has chosen the run."""
-
-
-def _log_scene(
-    sources: Sequence[SourceFile], places: dict[int, int], run: LogRun, world: int, recall: CommMemory | None
-) -> LogScene | None:
-    """The log processes of the chosen attempt; None without a log, at no cost."""
-    if not any(source.kind == LOG.name for source in sources):
-        return None
-    from rankscope.features.logs.rows import launchers as log_attempts
-    from rankscope.features.logs.rows.log_tables import read_scene
-
-    logs = [source for source in sources if source.log is not None]
-    log_attempts.settle_log_attempts(logs, run.runs)
-    attempt = max(0, run.chosen) if run.runs else 0
-    mine = [(places[id(source)], source) for source in logs if source.attempt == attempt]
-    number = log_attempts.run_at(logs, run.runs, run.chosen, run.asked)
-    return read_scene(mine, world, run.pattern, number, recall)
-
-
-def _log_stacks(scene: LogScene | None) -> list[RankedStacks]:
-    """The stacks in logs."""
-    if scene is None:
-        return []
-    from rankscope.features.logs.rows.log_messages import stacks_in
-
-    return stacks_in(scene)
-
-
-def _trace_windows(sources: Sequence[SourceFile], run: LogRun) -> TraceWindows | None:
-    """The traces of the attempt with their ranks; None without a trace, at no cost."""
-    if not any(source.trace is not None for source in sources):
-        return None
-    from rankscope.features.traces.rows.trace_dataset import AttemptChoice, read_windows
-
-    alone = not run.runs and not any(source.log is not None for source in sources)
-    choice = AttemptChoice(run.runs, run.chosen, run.asked, alone)
-    return read_windows(list(enumerate(sources)), choice, run.pattern)
-
-
-def _highest(groups: pl.DataFrame) -> int:
-    """The highest rank of any group; -1 without one."""
-    highest = groups["ranks"].explode().max()
-    return int(highest) if isinstance(highest, int) else -1
 
 
 def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:
@@ -282,17 +161,18 @@ def file_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
 
 
 def _row(place: int, source: SourceFile) -> dict[str, Any]:
-    dump, trace, complete = source.dump, source.trace, source.complete
-    own = source.card or (source.content if isinstance(source.content, Sidecar) else None)
-    library = dump.library_version if dump else trace.about.library_version if trace else None
+    dump, complete, kind, content = source.dump, source.complete, INPUTS[source.kind], source.content
+    own = source.card or (content if isinstance(content, Sidecar) else None)
+    host, library = function(kind.origin)(content) if kind.origin and content is not None else (None, None)
+    library = dump.library_version if dump else library
     return {
         "file": place,
         "path": source.shown,
-        "kind": REPORT.name if source.is_report else source.kind,
+        "kind": function(kind.shown_as)(content) if kind.shown_as and content is not None else source.kind,
         "rank": source.rank,
         "rank_source": source.rank_source,
         "attempt": source.attempt,
-        "host": source.host or (own.host if own is not None else None) or (trace.about.host if trace else None) or None,
+        "host": source.host or (own.host if own is not None else None) or host,
         "pid": own.pid if own is not None else source.writer[1],
         "interval_ns": source.card.interval_ns if source.card is not None else None,
         "delay_ns": source.card.delay_ns if source.card is not None else None,

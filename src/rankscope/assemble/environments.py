@@ -11,6 +11,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble import file_names
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.environment import Environment, EnvironmentProcess
@@ -21,10 +22,9 @@ _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
 _PACKAGE_LIST = re.compile(r"pip|freeze|packages", re.IGNORECASE)
 
 
-def add_environments(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> int:
+def add_environments(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the environments of the chosen attempt to `settings`; returns the number of their ranks, 0 for none."""
+    chosen, pattern = run.attempt, run.pattern
     told = settle_environments(sources, chosen, pattern)
     if not told:
         return 0

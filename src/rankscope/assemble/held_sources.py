@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rankscope.kinds.input_kinds import TRACE
 from rankscope.text.wording import byte_count, plural
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class SparseReading:
         """Adds the content of a file, or of a member of it."""
         stamp = found.path, found.size, found.mtime_ns
         self._read.setdefault(stamp, []).append(source)
-        if source.trace is not None:
+        if source.kind == TRACE.name and source.content is not None:
             self._sparse.add(stamp)
 
     def clear(self) -> None:

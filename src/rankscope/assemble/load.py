@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rankscope.assemble.held_sources import NoMemoryError, RingRoom, SparseReading
-from rankscope.features.traces.read import DETAIL_VARIABLE
-from rankscope.kinds.input_kinds import UNKNOWN, UNKNOWN_KIND, UNREADABLE
-from rankscope.parsers.contents import RINGS_VARIABLE, SAMPLES_VARIABLE
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import INPUTS, TEXT, UNKNOWN, UNKNOWN_KIND, UNREADABLE
+from rankscope.parsers.contents import DETAIL_VARIABLE, RINGS_VARIABLE, SAMPLES_VARIABLE
 from rankscope.parsers.files.directory_walk import FoundPath, printable_text, walk_paths
 from rankscope.parsers.workers.pool import Pool, Result, WorkerError
 
@@ -319,14 +319,13 @@ def environment_of(errors: Path | None) -> dict[str, str]:
     """The environment of worker processes. Raises InputError."""
     if errors is None:
         return {}
-    from rankscope.features.logs.read.c10d.known_errors import FORM, read_table
     from rankscope.parsers.user_tables import TableError
 
     try:
-        read_table(errors)
+        environment: dict[str, str] = function(TEXT.user_table)(errors)
     except TableError as error:
         raise InputError(str(error)) from error
-    return {FORM.variable: str(errors.resolve())}
+    return environment
 
 
 def _read(
@@ -350,7 +349,8 @@ def _read(
             whole = ranges.add(result)
         if whole is not None and whole.kind is not None:
             sources.append(_source(whole))
-            _draw(sources[-1])
+            if arrange := INPUTS[whole.kind].arrange:
+                function(arrange)(sources[-1])
             if room is not None:
                 room.take(sources[-1])
             if kept is not None:
@@ -369,14 +369,6 @@ def _file_ranges() -> FileRanges:
     from rankscope.parsers.workers.byte_ranges import FileRanges
 
     return FileRanges()
-
-
-def _draw(source: SourceFile) -> None:
-    """Computes the parts of a trace that need no other file, while others are still being read."""
-    if source.trace is not None:
-        from rankscope.features.traces.rows.trace_dataset import arrange_trace
-
-        arrange_trace(source)
 
 
 def _source(result: Result) -> SourceFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -15,13 +15,26 @@ from rankscope.assemble.groups import GroupIndex
 from rankscope.assemble.op_names import P2P_OPS, is_closer_name, library_of, op_of, p2p_ranks
 from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.stacks.py_spy.model import Snapshot
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, RecordedCall, RecordedShape
 from rankscope.parsers.matrices import NULL, Numbers, row_keys
 from rankscope.schema import BLIND_HOOK, STATES
 
 _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
+
+
+class HasStacks(Protocol):
+    """The content of a file with stacks, each once."""
+
+    @property
+    def frames(self) -> Sequence[StackFrame]:
+        """The frames of all stacks, each once."""
+        ...
+
+    @property
+    def stacks(self) -> Sequence[Sequence[int]]:
+        """The stacks as rows of `frames`, the innermost first."""
+        ...
 
 
 class StackIds:
@@ -34,7 +47,7 @@ class StackIds:
     def __len__(self) -> int:
         return len(self._stacks)
 
-    def ids(self, dumps: Iterable[Dump | Snapshot]) -> pl.Series:
+    def ids(self, dumps: Iterable[HasStacks]) -> pl.Series:
         """The id of each stack of each dump."""
         frames, stacks = self._frames, self._stacks
         ids: list[int] = []
@@ -80,7 +93,7 @@ class LaterStacks:
         return pl.concat([self._before, pl.DataFrame(rows, schema=dict(schema.STACKS), orient="row")])
 
 
-def stack_table(dumps: Sequence[Dump | Snapshot]) -> tuple[pl.DataFrame, pl.Series]:
+def stack_table(dumps: Sequence[HasStacks]) -> tuple[pl.DataFrame, pl.Series]:
     """The table `stacks`, and the id of each stack of each dump."""
     stacks = StackIds()
     ids = stacks.ids(dumps)

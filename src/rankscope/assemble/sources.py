@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import polars as pl
@@ -15,8 +14,8 @@ import polars as pl
 from rankscope.assemble import file_names
 from rankscope.assemble.op_names import library_of, p2p_ranks
 from rankscope.assemble.recorders import Completeness, completeness, recorder_of
-from rankscope.features.stacks.py_spy.model import Snapshot
-from rankscope.kinds.input_kinds import INPUTS, LOG, TRACE, UNKNOWN_KIND
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import INPUTS, UNKNOWN_KIND
 from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.files.directory_walk import printable_text
 from rankscope.parsers.flight_recorder.model import Dump
@@ -25,19 +24,13 @@ from rankscope.parsers.members import GroupConfig
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.text.wording import links_out, plural
 
-if TYPE_CHECKING:
-    from rankscope.features.logs.read.model import LogContent
-    from rankscope.features.traces.read.model import TraceContent
-
-FEWEST_LOG_LINES = 3
-"""Fewest lines of NCCL in a log without other events."""
 _WANTED = (
     "rankscope reads flight recorder dumps (PyTorch writes them to TORCH_FR_DUMP_TEMP_FILE), logs, py-spy dumps and "
     "profiler traces"
 )
 _MOST_REASONS = 5
 _OWN_TABLES = (
-    "dump", "snapshot", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
+    "dump", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
     "complete",
 )  # fmt: skip
 
@@ -120,48 +113,11 @@ class SourceFile:
         """The content, if it is a flight recorder's dump."""
         return self.content if isinstance(self.content, Dump) else None
 
-    @cached_property
-    def snapshot(self) -> Snapshot | None:
-        """The content, if it is py-spy's."""
-        return self.content if isinstance(self.content, Snapshot) else None
-
-    @property
-    def log(self) -> LogContent | None:
-        """The content, if it is a log."""
-        return cast("LogContent", self.content) if self.kind == LOG.name and self.content is not None else None
-
-    @property
-    def trace(self) -> TraceContent | None:
-        """The content, if it is a profiler's trace."""
-        return cast("TraceContent", self.content) if self.kind == TRACE.name and self.content is not None else None
-
-    @property
-    def is_report(self) -> bool:
-        """Whether it is a log with only the output of collect_env."""
-        log = self.log
-        if log is None or not log.events or log.processes:
-            return False
-        return all(event.kind == "collect-env" for event in log.events)
-
     @property
     def tells(self) -> bool:
         """Whether it has any content; a text that only looks like a log has none."""
-        if self.log is None:
-            return self.content is not None
-        return self.log.rows > 0 or self._has_tables or self.only_starts
-
-    @property
-    def only_starts(self) -> bool:
-        """Whether a log only shows how NCCL connects some processes."""
-        log = self.log
-        return (
-            log is not None and not log.rows and not self._has_tables and log.counts.get("INFO", 0) >= FEWEST_LOG_LINES
-        )
-
-    @property
-    def _has_tables(self) -> bool:
-        log = self.log
-        return log is not None and any((log.comms, log.settings, log.warnings, log.ras, log.inspected))
+        tells = INPUTS[self.kind].tells
+        return self.content is not None and (not tells or bool(function(tells)(self.content)))
 
     @cached_property
     def directory(self) -> str:

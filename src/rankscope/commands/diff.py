@@ -17,6 +17,7 @@ from rankscope.commands.output import ProgressLine, encoded, export_directory, r
 from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource, LoadStep
 from rankscope.commands.view import on_terminal, options_of_terminal
+from rankscope.features.comparison.redacted_runs import redacted_runs
 from rankscope.report.output_files import write_next
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _read(
         for number, source in enumerate(own, 1)
     ]
     redaction = sources[0][0].redaction
-    runs = [_judged(one, progress) for one in (redaction.runs(read) if redaction else read)]
+    runs = [_judged(one, progress) for one in (redacted_runs(redaction, read) if redaction else read)]
     return [runs[: len(sources[0])], runs[len(sources[0]) :]]
 
 

@@ -17,7 +17,7 @@ def run(source: JobSource, *, output: str, force: bool = False, flows: bool = Tr
     if output == "-":
         raise click.ClickException("the merged trace needs a file: -o merged.json.gz")
     refuse_existing(output, force)
-    from rankscope.report.perfetto import save_merged
+    from rankscope.features.traces.perfetto import save_merged
 
     try:
         with ProgressLine() as narrator:

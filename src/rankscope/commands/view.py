@@ -160,14 +160,14 @@ def answer_keys() -> None:
 
 def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
     """Exports the Markdown report; imports the writer only then."""
-    from rankscope.report.perfetto import export_markdown
+    from rankscope.report.markdown import export_markdown
 
     return export_markdown(dataset, analysis, directory)
 
 
 def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
     """Exports the merged trace; imports the writer only then."""
-    from rankscope.report.perfetto import export_merged
+    from rankscope.features.traces.perfetto import export_merged
 
     return export_merged(dataset, analysis, directory)
 

@@ -28,9 +28,22 @@ class InputKind:
     restore: str = ""
     """Function (header, body, rows) -> content, as in the worker process that read the file."""
     add_rows: str = ""
-    """Function (tables, sources, attempt, option of ranks) -> number of ranks in these files, 0 for none. Adds their
-    rows for the attempt to `tables`, by the names of the fields of Dataset; "" for kinds that are assembled with the
-    dumps."""
+    """Function (tables, sources, run) -> number of ranks in these files, 0 for none. Adds their rows for the chosen run
+    to `tables`, by the names of the fields of Dataset; "" for kinds that are gathered, or assembled with the dumps."""
+    gather: str = ""
+    """Function (job) -> what these files tell of it, or None: see `assemble.gathering`; "" for kinds of one table."""
+    join: str = ""
+    """Class that takes the ranges of a large file in their order, and gives the whole; "" if none is read in ranges."""
+    arrange: str = ""
+    """Function (source) that does what needs no other file while others are still being read."""
+    tells: str = ""
+    """Function (content) -> whether it says anything; "" if all contents do."""
+    shown_as: str = ""
+    """Function (content) -> name of the kind that the table of files gives it; "" for its own."""
+    origin: str = ""
+    """Function (content) -> its host and the version of its library, each None if it names none."""
+    settles_ranks: bool = False
+    """Its `gather` finds out whose the files are; else the name of the file, or the content, says it."""
     most_bytes: int = 1 << 62
     """Larger files are not of this kind."""
     pickled: bool = False
@@ -58,6 +71,11 @@ TRACE = InputKind(
     decode="features.traces.read.decode:decode_bytes",
     read="features.traces.read.decode:read_trace",
     restore="features.traces.read.model:trace_from",
+    gather="features.traces.rows.trace_dataset:gather_traces",
+    join="features.traces.read.range_joiner:TraceJoiner",
+    arrange="features.traces.rows.trace_dataset:arrange_trace",
+    origin="features.traces.read.model:origin_of",
+    settles_ranks=True,
 )
 SIDECAR = InputKind(
     name="sidecar",
@@ -66,6 +84,7 @@ SIDECAR = InputKind(
     decode="parsers.sidecar:decode_sidecar",
     restore="parsers.sidecar:sidecar_from",
     told_if_broken=False,
+    add_rows="features.logs.rows.process_ends:add_ends",
 )
 PY_SPY = InputKind(
     name="py-spy",
@@ -76,6 +95,8 @@ PY_SPY = InputKind(
     decode="features.stacks.py_spy.decode:decode_snapshot",
     restore="features.stacks.py_spy.model:snapshot_from",
     told_if_broken=False,
+    gather="features.stacks.py_spy_snapshots:gather_stacks",
+    settles_ranks=True,
 )
 HEALTH_CHECK = InputKind(
     name="health-check",
@@ -202,6 +223,11 @@ LOG = InputKind(
     noun="log",
     place=2,
     restore="features.logs.read.model:log_from",
+    gather="features.logs.rows.log_tables:gather_logs",
+    join="features.logs.read.stretches:LogJoiner",
+    tells="features.logs.read.model:tells_anything",
+    shown_as="features.logs.read.model:shown_kind",
+    settles_ranks=True,
 )
 UNKNOWN_KIND = "not a kind of file that is known"
 """The problem of a file that nothing recognises."""
@@ -283,3 +309,34 @@ INPUTS: dict[str, InputKind] = {
     )
 }
 """Every kind of file, by name; kinds with a test are in the order of the tests."""
+GATHERED: tuple[InputKind, ...] = (LOG, TRACE, PY_SPY)
+"""Kinds whose files are gathered, in the order in which they add to the tables: stacks may stand in logs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextKind:
+    """The reading of a text that no test of first bytes knows, and of files that programs go on writing."""
+
+    read: str
+    """Function (stream, size, part, named, given) -> content, or None if it is no such text."""
+    is_marked: str
+    """Function (stream, end, mark) -> whether the part up to there is what was read before."""
+    read_tail: str
+    """Function (stream, size, start, mark, ended) -> contents and stretches behind `start`."""
+    is_growable: str
+    """Function (stream, size, named, given) -> whether it can be read on from any line."""
+    growing: str
+    """Class that takes the stretches of a file in their order, and gives the content so far."""
+    user_table: str
+    """Function (path) -> environment of the processes that read, for the user's own table; raises TableError."""
+
+
+TEXT = TextKind(
+    read="features.logs.read.log_files:read_log",
+    is_marked="features.logs.read.log_files:is_marked",
+    read_tail="features.logs.read.log_files:read_tail",
+    is_growable="features.logs.read.log_files:is_growable",
+    growing="features.logs.read.stretches:GrowingLog",
+    user_table="features.logs.read.c10d.known_errors:checked_environment",
+)
+"""How logs are read."""

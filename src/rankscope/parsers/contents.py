@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
 
+DETAIL_VARIABLE = "RANKSCOPE_TRACE_DETAIL"
+"""Variable of worker processes: the wanted detail of a trace, one of schema.DETAILS."""
 SAMPLES_VARIABLE = "RANKSCOPE_NUMBER_SAMPLES"
 """Variable of worker processes: "sums" for samples of reductions only, which are all that rules of one run compare."""
 
@@ -41,6 +43,36 @@ class LogStretch(NamedTuple):
     """The mark of the file up to `end`; see `log_files.file_mark`."""
     firm: bool
     """Later bytes cannot change its content; else it is read again together with them."""
+
+
+class Joiner(Protocol):
+    """Takes the ranges of one large file in their order."""
+
+    def add(self, part: Any) -> None:
+        """Takes the content of the next range."""
+
+    def lost(self, problem: str | None) -> None:
+        """Notes a range, or a part of one, that could not be read."""
+
+    def result(self) -> DecodedFile:
+        """The content of the whole file. Raises NotThisKindError for a file of another program."""
+
+
+class Growing(Protocol):
+    """Takes the stretches of a file that a program goes on writing."""
+
+    start: int
+    """The place of the next read."""
+    mark: str
+    """The mark of the file up to there."""
+    end: int
+    """The end of the part that was read."""
+
+    def add(self, content: Any, stretch: LogStretch) -> None:
+        """Takes a stretch."""
+
+    def content(self) -> DecodedFile:
+        """The whole content so far."""
 
 
 class NotThisKindError(Exception):

@@ -9,9 +9,9 @@ import polars as pl
 
 from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.features.logs.log_excerpts import filled_time, with_paths
 from rankscope.report.answer_pages import bounded
 from rankscope.report.json import answer_json, finding_json
+from rankscope.report.log_excerpts import filled_time, with_paths
 from rankscope.report.settings_section import all_settings, differing_settings
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide

@@ -22,9 +22,8 @@ from rankscope.analysis.model import (
     Mesh,
     RankExplanation,
 )
-from rankscope.features.logs import log_excerpts
-from rankscope.report import settings_section
-from rankscope.report.words import rule_facts
+from rankscope.kinds.features import FEATURES
+from rankscope.kinds.functions import function
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
 
@@ -37,7 +36,6 @@ Json = dict[str, Any]
 
 def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) -> bytes:
     """The report as one JSON object, indented by two, with a newline at its end."""
-    said, more = log_excerpts.json_rows(dataset)
     raw = dump_json(
         {
             "schema": SCHEMA,
@@ -50,13 +48,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
             "findings": [finding_json(f) for f in analysis.findings],
             "mesh": _mesh(analysis.mesh, {rank for f in analysis.findings for rank in f.culprit_ranks}),
             "why": [answer_json(w) for w in analysis.whys],
-            "messages": said,
-            "more_messages": more,
-            "settings": settings_section.json_rows(dataset),
-            "traces": _traces(dataset, analysis),
-            **_numbers(analysis),
-            **_memory(analysis),
-            **_model(analysis),
+            **_features(dataset, analysis),
         }
     )
     return escaped_json(raw) if ascii_only else raw
@@ -142,41 +134,14 @@ def _evidence(e: Evidence) -> Json:
     }
 
 
-def _numbers(analysis: Analysis) -> Json:
-    """The rules about numbers, only where there are summaries of tensors."""
-    if not analysis.number_counts:
-        return {}
-    rules = [dict(zip(("rule", "limit", "asked", "broken", "statement"), row, strict=True))
-             for row in rule_facts(analysis)]  # fmt: skip
-    return {"numbers": {"rules": rules, "notes": analysis.number_notes}}
-
-
-def _memory(analysis: Analysis) -> Json:
-    """Memory that ranks held, only where samples of it were read."""
-    if analysis.memory is None:
-        return {}
-    from rankscope.features.memory.memory_section import json_object
-
-    return {"memory": json_object(analysis.memory)}
-
-
-def _model(analysis: Analysis) -> Json:
-    """Parameters that ranks hold, only where records of models were read."""
-    if analysis.model is None:
-        return {}
-    from rankscope.features.model.model_section import json_object
-
-    return {"model": json_object(analysis.model)}
-
-
-def _traces(dataset: Dataset, analysis: Analysis) -> Json | None:
-    if analysis.traces is None:
-        return None
-    # imported only for jobs with traces
-    from rankscope.features.traces import path_section, trace_section
-
-    told = trace_section.json_object(dataset, analysis.traces)
-    return {**told, **path_section.json_records(dataset, analysis.traces)}
+def _features(dataset: Dataset, analysis: Analysis) -> Json:
+    """The keys of all features, in their order."""
+    keys: Json = {}
+    for feature in FEATURES:
+        keys |= feature.absent
+        if feature.record and dataset.has_any(feature.tables):
+            keys |= function(feature.record)(dataset, analysis)
+    return keys
 
 
 def _mesh(mesh: Mesh | None, ranks: Iterable[int]) -> Json | None:

@@ -16,7 +16,6 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.places import units_of
-from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.report.stand_ins import StandInNames
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
@@ -79,33 +78,22 @@ class Redaction:
         """A text with names and secrets replaced."""
         return self._names.text(text)
 
-    def runs(self, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
-        """Runs that are shown together: what one tells of a name is replaced in the others, too."""
-        for run in runs:
-            texts = [*_option_texts(run.options), *run.series_problems]
-            files = [source.name for source in run.options.sources if source.is_file]
-            self.learn(run.dataset)
-            self._names.learn(texts, [*files, *([] if run.series.is_empty() else _distinct(run.series["file"]))])
-        return [self._run(run) for run in runs]
+    def learn_texts(self, texts: Iterable[str], paths: Iterable[str]) -> None:
+        """Takes the names that texts and paths beside the tables tell."""
+        self._names.learn(texts, paths)
+
+    def path(self, path: str) -> str:
+        """A path with names replaced."""
+        return self._names.path(path)
 
     def datasets(self, datasets: Sequence[Dataset]) -> list[Dataset]:
-        """As `runs`, of tables alone."""
+        """Jobs that are shown together: what one tells of a name is replaced in the others, too."""
         for dataset in datasets:
             self.learn(dataset)
         return [self.dataset(dataset) for dataset in datasets]
 
-    def _run(self, run: ComparedRun) -> ComparedRun:
-        table = run.series
-        if not table.is_empty():
-            held = text_columns("series", table.schema)
-            change = {"file": self._names.path}
-            table = table.with_columns(_mapped(table[name], change.get(name, self.text)) for name in held)
-        return replace(
-            run, title=self.title(run.title), dataset=self.dataset(run.dataset), series=table,
-            series_problems=tuple(map(self.text, run.series_problems)), options=self._options(run.options),
-        )  # fmt: skip
-
-    def _options(self, options: RunOptions) -> RunOptions:
+    def options(self, options: RunOptions) -> RunOptions:
+        """The options of a run with names replaced, and values of secret ones hidden."""
         sources = (
             OptionSource(
                 self._names.path(source.name) if source.is_file else self.text(source.name),
@@ -128,11 +116,11 @@ class Redaction:
     def learn(self, dataset: Dataset) -> None:
         """Takes the names that the tables tell."""
         names, files = self._names, dataset.files
-        hosts = [*_distinct(files["host"]), *_of_kind(dataset, "host"), *_values(dataset, _HOST_VARIABLES)]
+        hosts = [*distinct_texts(files["host"]), *_of_kind(dataset, "host"), *_values(dataset, _HOST_VARIABLES)]
         topology = _values(dataset, (_TOPOLOGY,))
         names.know_hosts([*hosts, *(path.rpartition(".")[2] for path in topology)])
         if not topology:
-            names.know_racks(_racks(host for host in _distinct(files["host"]) if host))
+            names.know_racks(_racks(host for host in distinct_texts(files["host"]) if host))
         names.know_users(_values(dataset, _USER_VARIABLES))
         for variable, kind in _NAMED_VARIABLES.items():
             names.know_names(kind, _values(dataset, (variable,)))
@@ -153,7 +141,7 @@ class Redaction:
         if name == "settings":
             held = {column: what for column, what in held.items() if column != "value"}
             table = self._settings(table)
-        return table.with_columns(_mapped(table[column], change[what]) for column, what in held.items())
+        return table.with_columns(replaced_texts(table[column], change[what]) for column, what in held.items())
 
     def _settings(self, table: pl.DataFrame) -> pl.DataFrame:
         """The settings with their values replaced: versions look like addresses, and stay."""
@@ -170,7 +158,7 @@ class Redaction:
         return self.text(value_of(name, value))
 
 
-def _option_texts(options: RunOptions) -> Iterator[str]:
+def option_texts(options: RunOptions) -> Iterator[str]:
     """All texts in options."""
     waiting: list[OptionTree] = [source.tree for source in options.sources]
     while waiting:
@@ -202,7 +190,7 @@ def _texts(dataset: Dataset) -> Iterator[str]:
     for name, table in _tables(dataset).items():
         for column, what in text_columns(name, table.schema).items():
             if what != "host":
-                yield from _distinct(table[column])
+                yield from distinct_texts(table[column])
 
 
 def _of_kind(dataset: Dataset, kind: Holds) -> Iterator[str]:
@@ -210,7 +198,7 @@ def _of_kind(dataset: Dataset, kind: Holds) -> Iterator[str]:
     for name, table in _tables(dataset).items():
         for column, what in text_columns(name, table.schema).items():
             if what == kind:
-                yield from _distinct(table[column])
+                yield from distinct_texts(table[column])
 
 
 def _values(dataset: Dataset, settings: Iterable[str]) -> list[str]:
@@ -219,13 +207,13 @@ def _values(dataset: Dataset, settings: Iterable[str]) -> list[str]:
     return rows["value"].unique(maintain_order=True).to_list()
 
 
-def _distinct(column: pl.Series) -> list[str]:
+def distinct_texts(column: pl.Series) -> list[str]:
     """The distinct values of a text column, in order."""
     return column.drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
 
 
-def _mapped(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
+def replaced_texts(column: pl.Series, change: Callable[[str], str]) -> pl.Series:
     """The column with every distinct value changed once; nulls stay."""
-    new = {old: change(old) for old in _distinct(column) if old}
+    new = {old: change(old) for old in distinct_texts(column) if old}
     changed = {old: value for old, value in new.items() if value != old}
     return column.cast(pl.String).replace(changed).cast(column.dtype) if changed else column

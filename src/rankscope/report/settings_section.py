@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.report.blocks import Records, Section
 from rankscope.schema import ENVIRONMENTS, Dataset
 from rankscope.text.secrets import value_of
 from rankscope.text.wording import plural, ranks_text
@@ -143,12 +145,16 @@ def value_phrase(value: SettingValue) -> str:
     return f"{value.shown} on {' and '.join(who)}"
 
 
-def text_lines(dataset: Dataset) -> list[str]:
-    """A line for each differing setting, for a text report."""
-    found = differing_settings(dataset)
-    lines = [f"{one.name}: {'; '.join(value_phrases(one))}" for one in found[:MOST_SHOWN]]
-    left = len(found) - MOST_SHOWN
-    return [*lines, f"({left:,} more in the JSON report)"] if left > 0 else lines
+def section(dataset: Dataset, _: Analysis) -> Iterator[Section]:
+    """The settings that differ, in a report for people."""
+    settings = differing_settings(dataset)
+    rows = [(setting.name, "; ".join(value_phrases(setting))) for setting in settings[:MOST_SHOWN]]
+    left = len(settings) - MOST_SHOWN
+    more = f"{plural(left, 'setting')} more in the JSON report" if left > 0 else ""
+    if rows:
+        yield Section(
+            "Settings that differ between ranks", (Records(head=("setting", "values"), rows=rows, more=more),)
+        )
 
 
 def value_phrases(one: ReportedSetting) -> list[str]:
@@ -175,3 +181,8 @@ def json_rows(dataset: Dataset) -> list[dict[str, Any]]:
         {"name": one.name, "values": [{"value": v.value, "ranks": v.ranks} for v in one.values]}
         for one in differing_settings(dataset)
     ]
+
+
+def json_keys(dataset: Dataset, _: Analysis) -> dict[str, Any]:
+    """The key `settings` of the JSON report."""
+    return {"settings": json_rows(dataset)}

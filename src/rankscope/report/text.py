@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.report import words
-from rankscope.report.words import host_sections, why_sections
+from rankscope.report.blocks import Bullets, Grid, Prose, Records, Section, feature_sections
+from rankscope.report.finding_details import finding_details, unread_files
+from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clock, plural, ranks_text
+from rankscope.text.wording import clock, ranks_text
 
 if TYPE_CHECKING:
     from rankscope.analysis.live_state import LiveState
@@ -29,15 +31,8 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
         parts += ["", *_why(why)]
     for number, finding in enumerate(words.leading(analysis), 1):
         parts += ["", *_finding(number, finding, dataset, analysis)]
-    parts += [
-        *_numbers(analysis),
-        *_memory(analysis),
-        *_model(analysis),
-        *_traces(dataset, analysis),
-        *_messages(dataset),
-        *_settings(dataset),
-        *_unread(dataset),
-    ]
+    for section in (*feature_sections(dataset, analysis), *unread_files(dataset)):
+        parts += _section(section)
     return "\n".join(line.rstrip() for line in parts) + "\n"
 
 
@@ -72,32 +67,14 @@ def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis
     yield from _wrap(f"{number}. {finding.severity.upper()}{root}, {finding.kind}: {finding.title}", indent=3)
     if finding.explanation:
         yield from _wrap(finding.explanation, first=3, indent=3)
-    for label, lines in _details(finding, dataset, analysis):
-        yield from _labelled(label, lines)
-
-
-def _details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[tuple[str, list[str]]]:
-    """The details of a finding below its title, label by label."""
-    others = tuple(r for r in finding.candidates if r not in finding.culprit_ranks)
-    yield "who", [words.who(finding)]
-    yield "mesh", [words.on_mesh(finding, analysis.mesh)]
-    yield words.instead(finding).lower(), [ranks_text(others)] if others else []
-    yield "where", [words.place(finding)]
-    yield "held up", [words.held_up(finding)]
-    yield "confidence", [words.certainty(finding)] if finding.severity != "info" else []
-    yield "waits", words.steps(finding, words.descriptions(dataset))
-    for title, frames in words.stacks(finding, dataset):
-        yield "stack", [f"of {title}", *frames]
-    for title, frames in host_sections(finding, dataset):
-        yield "host stack", [f"of {title}", *frames]
-    yield "evidence", words.evidence_lines(finding.evidence)
-    yield "against", words.evidence_lines(finding.counter_evidence)
-    yield "follows", words.following_lines(analysis, finding)
-    yield "next", list(finding.next_steps)
+    for detail in finding_details(finding, dataset, analysis):
+        owner = [f"of {detail.owner}"] if detail.owner else []
+        yield from _labelled(detail.label, [*owner, *detail.lines])
+    yield from _labelled("next", finding.next_steps)
 
 
 def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines with the label before the first one; empty if all lines are empty."""
+    """Bullets with the label before the first one; empty if all lines are empty."""
     start = f"   {label:<{_LABEL_WIDTH - 3}}"
     for line in filter(None, lines):
         first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL_WIDTH)
@@ -106,103 +83,45 @@ def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
         yield from (start + more for more in rest)
 
 
-def _traces(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
-    if analysis.traces is None:
-        return
-    # imported only for jobs with traces
-    from rankscope.features.traces import path_section, trace_section
-
-    path = path_section.text_lines(dataset, analysis.traces)
-    yield from _title(path_section.path_title(analysis.traces)) if path else ()
-    for line in path:
-        yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
-    yield from _title("Time of each step, from traces (latest first; % of the step)")
-    for line in trace_section.text_lines(dataset, analysis.traces):
-        yield from _wrap(line, indent=5) if len(line) > WIDTH else [plain(line, words.LONGEST_LINE)]
-    for line in trace_section.clock_lines(analysis.traces):
-        yield from _wrap(line, first=3, indent=5)
-    for title, lines in (
-        ("Kernels that operators launch again and again", path_section.pattern_lines(analysis.traces)),
-        ("Counters of devices, by operator and kernel", path_section.counter_lines(analysis.traces)),
-    ):
-        yield from ("", title) if lines else ()
-        for line in lines:
-            yield from _wrap(line, first=3, indent=5)
-
-
-def _numbers(analysis: Analysis) -> Iterator[str]:
-    if not analysis.number_counts:
-        return
-    yield from _title("Rules about numbers")
-    yield "   rule limit          asked  broken  statement"
-    for rule, standing, asked, broken, statement in words.rule_facts(analysis):
-        yield f"   {rule:<4} {standing:<9} {asked:>10,} {broken:>7,}  {statement}"
-    for note in analysis.number_notes:
-        yield from _wrap(note[:1].upper() + note[1:], first=3, indent=5)
-
-
-def _memory(analysis: Analysis) -> Iterator[str]:
-    if analysis.memory is None or analysis.memory.held.is_empty():
-        return
-    # imported only for jobs with samples of memory
-    from rankscope.features.memory import memory_section
-
-    yield from _title(memory_section.TITLE)
-    yield from memory_section.text_lines(analysis.memory)
-
-
-def _model(analysis: Analysis) -> Iterator[str]:
-    if analysis.model is None:
-        return
-    # imported only for jobs with records of models
-    from rankscope.features.model import model_section
-
-    yield from _title(model_section.TITLE)
-    yield from model_section.text_lines(analysis.model)
-
-
-def _messages(dataset: Dataset) -> Iterator[str]:
-    if dataset.messages.is_empty():
-        return
-    # imported only for jobs with logs
-    from rankscope.features.logs import log_excerpts
-
-    said, more = log_excerpts.shown_excerpts(dataset)
-    if said:
-        yield from _title("Lines of logs")
-        for role, line in log_excerpts.text_lines(said, more):
-            yield from _labelled(role, [line])
-
-
-def _settings(dataset: Dataset) -> Iterator[str]:
-    if dataset.settings.is_empty():
-        return
-    # imported only for jobs with settings
-    from rankscope.report import settings_section
-
-    lines = settings_section.text_lines(dataset)
-    if lines:
-        yield from _title("Settings that differ between ranks")
-        for line in lines:
-            yield from _wrap(line, first=3, indent=5)
-
-
-def _title(text: str) -> Iterator[str]:
+def _section(section: Section) -> Iterator[str]:
     yield ""
     yield "-" * WIDTH
-    yield text
+    yield from _wrap(section.title)
+    for block in section.blocks:
+        match block:
+            case Grid():
+                yield from ("", block.title) if block.title else ()
+                yield from _grid(block)
+            case Records():
+                yield from _records(block)
+            case Bullets():
+                yield from ("", block.title) if block.title else ()
+                for line in block.lines:
+                    yield from _wrap(line, first=3, indent=5)
+            case Prose():
+                yield from _wrap(block.text, first=3, indent=3)
 
 
-def _unread(dataset: Dataset) -> Iterator[str]:
-    groups = words.unread(dataset)
-    if not groups:
-        return
-    yield from _title("Files not read, or only in part")
-    for group in groups[: words.MOST_FILES]:
-        yield from _wrap(f"{words.paths_phrase(group)}: {group.problem}", first=3, indent=5)
-    left = len(groups) - words.MOST_FILES
-    if left > 0:
-        yield f"   and {plural(left, 'other problem')}; the JSON report lists them all"
+def _grid(grid: Grid) -> Iterator[str]:
+    rows = [row[: grid.narrow] for row in (grid.head, *grid.rows)]
+    columns = range(len(rows[0]))
+    widths = [max(len(row[at]) for row in rows) for at in columns]
+    ends = columns[1:] if grid.numbers is None else grid.numbers
+    for row in rows:
+        cells = (row[at].rjust(widths[at]) if at in ends else row[at].ljust(widths[at]) for at in columns)
+        line = "   " + "  ".join(cells).rstrip()
+        yield plain(line, words.LONGEST_LINE)
+    yield from _wrap(grid.more, first=3, indent=3) if grid.more else ()
+
+
+def _records(records: Records) -> Iterator[str]:
+    for label, *cells in records.rows:
+        place = cells.pop() if records.placed else ""
+        text = ": ".join(cells) + (f" ({place})" if place else "")
+        yield from _labelled(label, [text]) if records.labelled else _wrap(f"{label}: {text}", first=3, indent=5)
+    if records.more:
+        indent = _LABEL_WIDTH if records.labelled else 3
+        yield from _wrap(records.more, first=indent, indent=indent)
 
 
 def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> list[str]:
@@ -219,7 +138,7 @@ def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> lis
     return wrapped or [""]
 
 
-# Lines of a followed job, for a person or a program.
+# Bullets of a followed job, for a person or a program.
 
 MOST_GROUPS = 32
 """Most groups whose rate is told, the fastest first."""

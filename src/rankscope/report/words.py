@@ -413,15 +413,3 @@ def why_sections(why: RankExplanation) -> list[tuple[str, list[str]]]:
 def _why_line(reason: Reason) -> str:
     place = source(reason.evidence)
     return hide(f"{place}: {reason.evidence.text}" if place else reason.evidence.text)
-
-
-# The rules about numbers.
-
-
-def rule_facts(analysis: Analysis) -> list[tuple[str, str, int, int, str]]:
-    """Rule, ground of its limit, how often it was asked and broken, and its statement."""
-    # imported only for jobs with summaries of tensors
-    from rankscope.features.numbers.rules.model import RULES
-
-    known = [(RULES[count.rule], count) for count in analysis.number_counts]
-    return [(rule.name, rule.standing, count.asked, count.broken, rule.statement) for rule, count in known]

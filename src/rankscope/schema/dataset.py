@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -144,10 +145,14 @@ class Dataset:
     beside: DumpsBeside = NOTHING_BESIDE
     parts: ReadParts = ALL_PARTS
 
+    def has_any(self, tables: Iterable[str]) -> bool:
+        """Whether one of these tables has a row."""
+        return any(getattr(self, name).height for name in tables)
+
     @property
     def told_by_logs(self) -> bool:
         """Whether a table has rows that only logs provide."""
-        return any(t.height for t in (self.messages, self.settings, self.comms, self.ras, self.compilations))
+        return self.has_any(("messages", "settings", "comms", "ras", "compilations"))
 
     @cached_property
     def every_rank(self) -> tuple[int, ...]:

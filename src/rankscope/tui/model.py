@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rankscope.analysis.arrays import filled_array
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.analysis.model import Analysis
-from rankscope.features.numbers.rules.model import RowState
+from rankscope.features.numbers.rules.model import RowState, number_results
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
 from rankscope.tui.collective_columns import Collectives, collectives
@@ -118,7 +118,8 @@ def _all_ranks(dataset: Dataset) -> NDArray[np.int32]:
 
 def _with_numbers(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:
     """Codes with a mark on each collective whose numbers are off on the rank, and that is over."""
-    own, reference = analysis.number_marks, analysis.reference_marks
+    results = number_results(analysis)
+    own, reference = results.marks, results.distances
     off = np.zeros(dataset.tensors.height, np.bool_)
     if own is not None:
         off |= own.state >= RowState.SUSPICIOUS

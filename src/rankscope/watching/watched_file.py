@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.logs.read.stretches import GrowingLog
-from rankscope.kinds.input_kinds import LOG, UNKNOWN
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import LOG, TEXT, UNKNOWN
 from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers.pool import FileTail, Result, Task
 
 if TYPE_CHECKING:
-    from rankscope.features.logs.read.model import LogContent
-    from rankscope.parsers.contents import LogStretch
+    from rankscope.parsers.contents import Growing, LogStretch
 
 FIRST_WAIT_S = 0.1
 """Seconds until an incomplete file is read again; doubled each time,"""
@@ -39,7 +38,7 @@ class WatchedFile:
     """Time to read it; None if it is up to date."""
     sources: tuple[SourceFile, ...] = ()
     """Contents of the shown version."""
-    log: GrowingLog | None = None
+    log: Growing | None = None
     asked: FoundPath | None = None
     """The file as it was sent to a worker; None if it is not being read."""
     held: tuple[SourceFile, ...] | None = None
@@ -115,9 +114,10 @@ class WatchedFile:
         return self._hold(sources, now)
 
     def _read_on(self, stretches: list[Result], last: Result) -> bool:
-        growing = self.log = self.log or GrowingLog()
+        growing: Growing = self.log or function(TEXT.growing)()
+        self.log = growing
         for one in stretches:
-            growing.add(cast("LogContent", one.decoded), cast("LogStretch", one.stretch))
+            growing.add(one.decoded, cast("LogStretch", one.stretch))
         if last.stamp is not None:
             self.tries, self.held = 0, None
         ended = last.task.tail is not None and last.task.tail.ended
@@ -151,7 +151,7 @@ class WatchedFile:
             self.sources = (self._of_log(self.log),)
         return self.sources
 
-    def _of_log(self, log: GrowingLog) -> SourceFile:
+    def _of_log(self, log: Growing) -> SourceFile:
         return SourceFile(self.found.shown, LOG.name, *self.stamp[:2], None, log.content())
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -46,12 +46,13 @@ class WatchedJob:
         redaction: Redaction | None = None,
     ) -> None:
         from rankscope.analysis.live_state import VerdictGate
-        from rankscope.features.logs.rows.comm_lifetimes import CommMemory
 
         self._root, self._pattern, self._world_size, self._errors = printable_text(root), pattern, world_size, errors
         self._clock, self._redaction = clock, redaction
         self._gate: VerdictGate = VerdictGate(freeze_after_ns)
-        self._history, self._recall = DumpHistory(), CommMemory()
+        self._history = DumpHistory()
+        self._recall: dict[str, Any] = {}
+        """Results of earlier assemblies that later ones need, by kind of input."""
         self._taken: list[SourceFile] = []
         """All sources as taken last."""
         self._waits = False

@@ -9,6 +9,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding
+from rankscope.features.model.model import MODEL_RESULTS
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.text import render_text
@@ -146,8 +147,8 @@ def test_coverage_adds_up_and_buffers_are_counted_and_not_compared() -> None:
         return [*kept, parameter("twin", (4, 256), wrapper="ddp"), buffer("rope", (64 * (1 + rank), 4))]
 
     analysis = analyse(described_job(rows))
-    assert analysis.model is not None and not analysis.model.differences
-    (first, *_) = analysis.model.held.rows(named=True)
+    assert MODEL_RESULTS.find(analysis) is not None and not MODEL_RESULTS.of(analysis).differences
+    (first, *_) = MODEL_RESULTS.of(analysis).held.rows(named=True)
     parts = [first[name] for name in ("sharded", "replicated", "ignored", "unwrapped", "partial")]
     assert parts[1:] == [4096, 8192, 8192, 0] and sum(parts) == first["bytes"]
-    assert analysis.model.held["buffer_bytes"].to_list() == [1024 * (1 + rank) for rank in range(4)]
+    assert MODEL_RESULTS.of(analysis).held["buffer_bytes"].to_list() == [1024 * (1 + rank) for rank in range(4)]

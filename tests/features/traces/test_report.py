@@ -8,7 +8,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces import trace_section
-from rankscope.features.traces.rules.model import PATH_KINDS
+from rankscope.features.traces.rules.model import PATH_KINDS, TRACE_RESULTS
 from rankscope.report.json import render_json
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import Redaction
@@ -52,14 +52,18 @@ def test_lines_fit_the_terminal() -> None:
 def test_ranks_that_look_alike_share_a_row() -> None:
     dataset = training(32, 5, slow_host={9: 20 * MS}).build()
     analysis = analyse(dataset)
-    assert analysis.traces is not None
-    rows = trace_section.breakdown(analysis.traces)
+    assert TRACE_RESULTS.find(analysis) is not None
+    rows = trace_section.breakdown(TRACE_RESULTS.of(analysis))
     assert [row[0] for row in rows] == ["9", "0-8,10-31"]
 
 
 def test_many_rows_are_cut_and_counted() -> None:
-    text = "\n".join(trace_section.table_lines(("a", "b"), [(str(i), "x") for i in range(20)], "rank"))
-    assert "and 12 more ranks" in text
+    dataset = training(40, 5, slow_host={rank: (4 + 4 * rank) * MS for rank in range(20)}).build()
+    analysis = analyse(dataset)
+    rows = trace_section.breakdown(TRACE_RESULTS.of(analysis))
+    assert len(rows) > trace_section.MOST_ROWS
+    left = len(rows) - trace_section.MOST_ROWS
+    assert f"and {left} more ranks" in render_text(dataset, analysis)
 
 
 def test_json_holds_the_tables() -> None:

@@ -11,7 +11,7 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.report.json import render_json
-from rankscope.report.settings_section import all_settings, text_lines
+from rankscope.report.settings_section import all_settings, section
 from rankscope.schema import Dataset
 
 BASE = {"PATH": "/bin", "HOME": "/root", "WORLD_SIZE": "4", "NCCL_ALGO": "Ring", "TMP_PASSWORD": "hunter2"}
@@ -50,7 +50,8 @@ def test_what_is_not_in_an_environment_is_unset(tmp_path: Path) -> None:
     (found,) = [f for f in analyse(dataset).findings if f.kind == "settings-mismatch"]
     assert (found.culprit_ranks, found.title) == ((0,), "rank 0: NCCL_IB_DISABLE is not set, most 1")
     assert found.evidence[0].text == "NCCL_IB_DISABLE is unset"
-    assert text_lines(dataset) == ["NCCL_IB_DISABLE: 1 on ranks 1-3; (unset) on rank 0"]
+    (settings,) = section(dataset, analyse(dataset))
+    assert settings.blocks[0].rows == [("NCCL_IB_DISABLE", "1 on ranks 1-3; (unset) on rank 0")]  # type: ignore[union-attr]
 
 
 def test_a_name_that_is_misspelt_and_a_mode_that_is_not_whole(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rankscope.features.numbers.page.number_grid import (
     worst_cell,
 )
 from rankscope.features.numbers.page.numbers_page import NumbersScreen
-from rankscope.features.numbers.rules.model import NumberMarks, RowState
+from rankscope.features.numbers.rules.model import NumberMarks, RowState, number_results
 from rankscope.kinds.view_kinds import view_named
 from rankscope.tui.letters import CHARACTERS, SHIFT, Mark
 from rankscope.tui.model import build_model
@@ -44,8 +44,9 @@ def test_a_line_is_an_operation_of_twin_groups() -> None:
 def test_a_column_shows_the_worst_of_its_ranks() -> None:
     dataset, analysis = flipped()
     grid = number_grid(dataset)
-    assert analysis.number_marks is not None
-    cells = grid.cells(rule_codes(analysis.number_marks))
+    marks = number_results(analysis).marks
+    assert marks is not None
+    cells = grid.cells(rule_codes(marks))
     at = int(lines_off(grid, cells)[0])
     each = binned_line(grid, cells, at, 1)
     assert LOOKS[each[4]].text == "X"

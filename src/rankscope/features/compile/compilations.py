@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.compile.torch_trace.model import BREAK, TorchTrace
@@ -20,11 +20,10 @@ LOGGED_KINDS = tuple(kind.name for kind in EVENTS.values() if kind.of_compiler)
 _WHAT = {"again": "recompile", "limit": "limit", "break": "graph-break"}
 
 
-def add_compilations(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> int:
+def add_compilations(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the structured logs of the newest process of each rank to `compilations`, and their settings of caches to
     `settings`; returns the number of ranks, 0 if no file tells its rank."""
+    chosen, pattern = run.attempt, run.pattern
     files = rank_files(sources, TorchTrace, chosen, pattern, lambda _, one: FileOwner(one.rank, "", one.pid))
     # TORCH_TRACE gives each process a file of its own, restarts too
     used = newest_files(files, _written)

@@ -12,6 +12,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Confidence, Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
+from rankscope.analysis.scene import Scene
 from rankscope.features.compile.compilation_counts import (
     CompilationWait,
     LoneFunction,
@@ -38,11 +39,12 @@ _DUMPS = "Give the flight recorder dumps of all ranks too: they show who waited 
 _AGAIN = "Dump again after some minutes: a compilation ends by itself, a hang does not."
 
 
-def with_compilations(facts: Facts, findings: Sequence[Finding], places: Places) -> list[Finding]:
+def with_compilations(findings: Sequence[Finding], scene: Scene) -> list[Finding]:
     """The findings with those about compilations; ids of new ones follow.
 
     A rank that is accused of staying away and compiles may come yet, and a rank that is late is late because of it.
     """
+    facts, places = scene.facts, scene.places
     doubted = [_doubted(facts, finding) for finding in findings]
     lone = lone_functions(facts)
     hung = any(finding.severity == "critical" for finding in findings)

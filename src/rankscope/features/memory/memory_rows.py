@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.memory.memory_messages import MARKS, read_out_of_memory
@@ -24,10 +24,9 @@ MOST_MESSAGES = 1 << 12
 """Most messages that are read: a job that goes on after each failed request may print many."""
 
 
-def add_samples(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> int:
+def add_samples(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the samples of the newest process of each rank; returns the number of ranks, 0 for none."""
+    chosen, pattern = run.attempt, run.pattern
     files = rank_files(sources, MemorySamples, chosen, pattern, lambda _, one: FileOwner(one.rank, one.host, one.pid))
     newest = newest_files(files, lambda file: file.content.started_ns or 0)
     _put(tables, [_sample_rows(file) for file in newest])

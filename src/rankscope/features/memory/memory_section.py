@@ -8,9 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from rankscope.analysis.model import Analysis
 from rankscope.features.memory.rules.failed_requests import rate_text
 from rankscope.features.memory.rules.memory_peers import kind_of
-from rankscope.features.memory.rules.model import MemoryAnalysis
+from rankscope.features.memory.rules.model import MEMORY_RESULTS, MemoryAnalysis
+from rankscope.report.blocks import Grid, Section
+from rankscope.schema import Dataset
 from rankscope.text.wording import byte_count
 
 TITLE = "Memory of ranks, the fullest first"
@@ -33,15 +36,21 @@ def shown_rows(memory: MemoryAnalysis) -> Iterator[tuple[str, ...]]:
             yield str(row["rank"]), row["device"], f"{row['samples']:,}", *sizes, growth
 
 
-def text_lines(memory: MemoryAnalysis) -> Iterator[str]:
-    """The table in columns, below its head."""
-    rows = [HEAD[:7], *(row[:7] for row in shown_rows(memory))]
-    widths = [max(len(row[at]) for row in rows) for at in range(7)]
-    for row in rows:
-        yield "   " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-    left = memory.held["rank"].n_unique() - len({row[0] for row in rows[1:]})
-    if left > 0:
-        yield f"   {left:,} more ranks are in the JSON report"
+def section(_: Dataset, analysis: Analysis) -> Iterator[Section]:
+    """Memory of each rank, in a report for people."""
+    memory = MEMORY_RESULTS.find(analysis)
+    if memory is None or memory.held.is_empty():
+        return
+    rows = list(shown_rows(memory))
+    left = memory.held["rank"].n_unique() - len({row[0] for row in rows})
+    more = f"{left:,} more ranks are in the JSON report" if left > 0 else ""
+    yield Section(TITLE, (Grid(head=HEAD, rows=rows, numbers=tuple(range(len(HEAD))), narrow=7, more=more),))
+
+
+def json_keys(_: Dataset, analysis: Analysis) -> dict[str, Any]:
+    """The key `memory` of the JSON report, only where samples of memory were read."""
+    memory = MEMORY_RESULTS.find(analysis)
+    return {} if memory is None else {"memory": json_object(memory)}
 
 
 def json_object(memory: MemoryAnalysis) -> dict[str, Any]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
 from rankscope.assemble.rank_files import FileOwner, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.memory.snapshots.model import MemorySnapshot
 
 
-def add_snapshots(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> int:
+def add_snapshots(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the snapshots of the chosen attempt; returns the number of ranks, 0 if no name has one."""
+    chosen, pattern = run.attempt, run.pattern
     stacks = LaterStacks(tables)
     devices: list[tuple[Any, ...]] = []
     held: list[tuple[Any, ...]] = []

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rankscope.analysis.model import FeaturePart
+
 
 class ModelDifference(NamedTuple):
     """A value of parameters in which ranks differ from their peers."""
@@ -97,3 +99,7 @@ class ModelAnalysis:
         odd = {rank for found in self.differences for rank in found.odd}
         few = {rank for found in self.partial if found.few for rank in found.ranks}
         return frozenset(odd | few | {one.rank for one in self.heavy})
+
+
+MODEL_RESULTS = FeaturePart[ModelAnalysis]("model")
+"""Results on models in an analysis."""

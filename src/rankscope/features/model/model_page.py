@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.features.model.model import MODEL_RESULTS
 from rankscope.features.model.model_section import shown_head, shown_rows
 from rankscope.features.model.parameter_sides import (
     ParameterSide,
@@ -51,7 +52,7 @@ class ModelScreen(ListPage):
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis = dataset, analysis
-        model = analysis.model
+        model = MODEL_RESULTS.find(analysis)
         self._ranks = list(shown_rows(model, model.held.height)) if model is not None else []
         self._marks = marked_parameters(model) if model is not None else {}
         self._parameters: list[dict[str, Any]] | None = None
@@ -63,7 +64,7 @@ class ModelScreen(ListPage):
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether there is no record of a model."""
-        return dataset.parameters.is_empty() or analysis.model is None
+        return dataset.parameters.is_empty() or MODEL_RESULTS.find(analysis) is None
 
     def on_mount(self) -> None:
         """Starts to sum up the parameters."""
@@ -93,7 +94,12 @@ class ModelScreen(ListPage):
             return [line(title, "  none")]
         found = self._findings()
         told = Span(plain(found[0].title), "bad") if found else Span("no rank differs from its peers", "good")
-        heads = Span(self._row(shown_head(self.analysis.model)) if self.analysis.model is not None else "", "bold")
+        heads = Span(
+            self._row(shown_head(MODEL_RESULTS.of(self.analysis)))
+            if MODEL_RESULTS.find(self.analysis) is not None
+            else "",
+            "bold",
+        )
         return [cut(line(" ", told), self.size.width), line(heads if self.by_rank else Span(_HEADS, "bold"))]
 
     def _findings(self) -> list[Finding]:
@@ -101,7 +107,7 @@ class ModelScreen(ListPage):
 
     def _row(self, cells: tuple[str, ...]) -> str:
         """Cells in columns as wide as their widest."""
-        head = shown_head(self.analysis.model) if self.analysis.model is not None else ()
+        head = shown_head(MODEL_RESULTS.of(self.analysis)) if MODEL_RESULTS.find(self.analysis) is not None else ()
         widths = [max(len(row[at]) for row in (head, *self._ranks)) for at in range(len(head))]
         return " " + " ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
 

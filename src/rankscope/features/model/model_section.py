@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.features.model.model import ModelAnalysis
+from rankscope.analysis.model import Analysis
+from rankscope.features.model.model import MODEL_RESULTS, ModelAnalysis
 from rankscope.features.model.shard_outliers import COVERAGES
+from rankscope.report.blocks import Grid, Prose, Section
+from rankscope.schema import Dataset
 from rankscope.text.wording import byte_count
 
 TITLE = "Model on each rank, outliers first"
@@ -44,24 +47,23 @@ def _held(row: dict[str, Any]) -> int:
     return int(row["bytes"] + row["gradient_bytes"] + row["state_bytes"])
 
 
-def text_lines(model: ModelAnalysis) -> Iterator[str]:
-    """The table in columns, below its head."""
-    rows = [shown_head(model), *shown_rows(model)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for row in rows:
-        yield "   " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-    yield from (f"   {note}" for note in notes(model, len(rows) - 1))
+def section(_: Dataset, analysis: Analysis) -> Iterator[Section]:
+    """The model on each rank, in a report for people."""
+    model = MODEL_RESULTS.find(analysis)
+    if model is None:
+        return
+    head, rows = shown_head(model), list(shown_rows(model))
+    notes = [Prose("* differs from its peers")] if model.odd_ranks else []
+    left = model.held.height - len(rows)
+    more = f"{left:,} more ranks are in the JSON report" if left > 0 else ""
+    yield Section(TITLE, (Grid(head=head, rows=rows, numbers=tuple(range(len(head))), more=more), *notes))
 
 
-def notes(model: ModelAnalysis, shown: int) -> Iterator[str]:
-    """Lines below a table of so many ranks."""
-    if model.odd_ranks:
-        yield "* differs from its peers"
-    if model.held.height > shown:
-        yield f"{model.held.height - shown:,} more ranks are in the JSON report"
-
-
-def json_object(model: ModelAnalysis) -> dict[str, Any]:
-    """The key `model` of the JSON report."""
+def json_keys(_: Dataset, analysis: Analysis) -> dict[str, Any]:
+    """The key `model` of the JSON report, only where records of models were read."""
+    model = MODEL_RESULTS.find(analysis)
+    if model is None:
+        return {}
     odd = model.odd_ranks
-    return {"ranks": [{**row, "differs": row["rank"] in odd} for row in model.held.drop("stage").iter_rows(named=True)]}
+    rows = model.held.drop("stage").iter_rows(named=True)
+    return {"model": {"ranks": [{**row, "differs": row["rank"] in odd} for row in rows]}}

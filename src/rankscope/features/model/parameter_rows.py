@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.model.model_records import ModelRecord, ParameterLine, Run, layout_of
@@ -24,10 +25,9 @@ _OTHER = "other"
 _BITS = re.compile(r"[0-9]{1,3}")
 
 
-def add_parameters(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> int:
+def add_parameters(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the parameters of the newest process of each rank; returns the number of ranks, 0 for none."""
+    chosen, pattern = run.attempt, run.pattern
     newest = _newest(sources, max(0, chosen), pattern)
     peers = PeerSets()
     parts, rows, world = [], 0, 0

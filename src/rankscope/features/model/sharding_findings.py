@@ -11,6 +11,7 @@ from rankscope.analysis.model import Analysis, Evidence, Finding
 from rankscope.analysis.places import Places
 from rankscope.analysis.verdict import with_records
 from rankscope.features.model.model import (
+    MODEL_RESULTS,
     HeavyRank,
     LooseParameters,
     ModelAnalysis,
@@ -51,7 +52,7 @@ def with_models(facts: Facts, analysis: Analysis) -> Analysis:
         replace(f, id=f"f{at}") for at, f in enumerate(_findings(dataset, model, shared), len(analysis.findings) + 1)
     ]
     alone = "records of the models" if dataset.from_parameters else ""
-    known = replace(analysis, model=model)
+    known = MODEL_RESULTS.put(analysis, model)
     return with_records(facts, known, told, alone, "no rank holds another model than its peers")
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import HostStack, host_stacks, stack_sites, unranked_stacks
 from rankscope.analysis.model import Culprit, Evidence, Finding
+from rankscope.analysis.scene import Scene
 from rankscope.features.stacks.stack_outliers import LogContext, find_alone, find_unranked, judge_few
 from rankscope.features.stacks.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
 from rankscope.kinds.finding_kinds import FINDINGS
@@ -26,18 +27,19 @@ _UNRELATED_ACTIVITIES = frozenset({"exit", "storage", "data", "debugger", "compi
 """Activities that a rank waiting in a collective does not have, unless it issued the collective asynchronously."""
 
 
-def with_host_stacks(facts: Facts, findings: Sequence[Finding], still: bool) -> list[Finding]:
-    """The findings with evidence from stacks; `still` says whether the job is known to have stopped.
+def with_host_stacks(findings: Sequence[Finding], scene: Scene) -> list[Finding]:
+    """The findings with evidence from stacks.
 
     Without any dump of the flight recorder, the finding of the stacks alone comes first.
     """
+    facts = scene.facts
     hosts = host_stacks(facts.dataset)
     if not hosts:
         return [*findings, *_unranked(facts)] if facts.dataset.told_by_logs else [*_unranked(facts), *findings]
     if not facts.dataset.seen_ranks:
         alone = find_alone(hosts, _beside(facts, hosts))
         return [replace(f, id=f"f{i}") for i, f in enumerate([alone, *findings], 1)]
-    look = _HostEvidence(facts, hosts, still)
+    look = _HostEvidence(facts, hosts, scene.still)
     return [look.joined(f) if f.root_cause else f for f in findings]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations, repeat
 from typing import Any
 
@@ -12,9 +13,10 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.attempts import Attempt
+from rankscope.assemble.gathering import GatheredJob
 from rankscope.assemble.operations import stack_table
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.stacks.py_spy.model import Identity
+from rankscope.features.stacks.py_spy.model import Identity, Snapshot
 from rankscope.features.stacks.py_spy.thread_roles import is_main
 from rankscope.features.stacks.py_spy_ranks import RankedStacks, claim_process_ranks, one_node
 from rankscope.kinds.input_kinds import DUPLICATE
@@ -29,21 +31,44 @@ COPIED_NS = 86_400 * 1_000_000_000
 """Time after the last event beyond which a file is a copy: its write time then does not show its attempt."""
 
 
-def settle_snapshots(
-    sources: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, pattern: re.Pattern[str] | None, world: int,
-    in_logs: Sequence[RankedStacks] = (),
-) -> list[RankedStacks]:  # fmt: skip
-    """The stacks of the chosen attempt with their ranks; py-spy dumps of others get a note.
+@dataclass(frozen=True)
+class JobStacks:
+    """The stacks of a job, with the ranks of their processes."""
 
-    `world` is the number of ranks of the job, 0 if only the ranks of dumps tell it; `in_logs` are stacks in logs of the
-    attempt. Contradicting ranks are removed.
+    seen: list[RankedStacks]
+    places: dict[int, int]
+    attempt: tuple[int, pl.DataFrame] | None = None
+    stacks: Sequence[RankedStacks] = ()
+
+    @property
+    def world(self) -> int:
+        """One more than the highest rank of their processes."""
+        return max((1 + rank for one in self.seen for rank in one.ranks.values()), default=0)
+
+    def add_tables(self, tables: dict[str, pl.DataFrame], world: int) -> tuple[dict[str, pl.DataFrame], int]:
+        """The tables with the threads and their stacks; the number of ranks stays."""
+        threads, stacks = thread_tables(self.seen, self.places, tables["ops"], tables["stacks"])
+        return {**tables, "threads": threads, "stacks": stacks}, world
+
+    def finish(self, tables: dict[str, pl.DataFrame]) -> None:
+        """Nothing is left to do."""
+
+
+def gather_stacks(job: GatheredJob) -> JobStacks | None:
+    """The stacks of the chosen attempt with their ranks; None without any. py-spy dumps of others get a note.
+
+    Contradicting ranks are removed.
     """
-    if not in_logs and not any(source.snapshot is not None for source in sources):
-        return []
+    sources, runs, (chosen, pattern, _), world, in_logs = job.sources, job.runs, job.choice, job.world, job.in_others
+    snapshots = [source for source in sources if isinstance(source.content, Snapshot)]
+    if not in_logs and not snapshots:
+        return None
     _attempts(sources, runs)
     seen = [*in_logs]
     seen += [
-        RankedStacks(s, s.snapshot) for s in sources if s.snapshot is not None and s.attempt == (chosen if runs else 0)
+        RankedStacks(source, source.content)
+        for source in snapshots
+        if isinstance(source.content, Snapshot) and source.attempt == (chosen if runs else 0)
     ]
     dumps: dict[int, list[SourceFile]] = defaultdict(list)
     for source in runs[chosen].sources if runs else ():
@@ -59,7 +84,7 @@ def settle_snapshots(
     _recognise(kept)
     for one in kept:
         _finish(one)
-    return kept
+    return JobStacks(kept, job.places) if kept else None
 
 
 def _in_time(seen: Sequence[RankedStacks]) -> None:
@@ -89,7 +114,7 @@ def _finish(seen: RankedStacks) -> None:
 
 def _attempts(sources: Sequence[SourceFile], runs: Sequence[Attempt]) -> None:
     """Gives every py-spy dump the number of its attempt; None if it belongs to no attempt with dumps."""
-    snapshots = [s for s in sources if s.snapshot is not None]
+    snapshots = [s for s in sources if isinstance(s.content, Snapshot)]
     if not runs:
         newest = max(snapshots, key=lambda s: (s.mtime_ns or 0, s.shown), default=None)
         for source in snapshots:

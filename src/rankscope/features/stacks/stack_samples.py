@@ -9,17 +9,17 @@ from typing import Any
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
 from rankscope.assemble.rank_files import FileOwner, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.stacks.samples.model import StackProfile
 
 
-def add_samples(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> int:
+def add_samples(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the profiles of the chosen attempt to `samples`, and their stacks; returns the number of ranks, 0 if no name
     has one."""
+    chosen, pattern = run.attempt, run.pattern
     stacks = LaterStacks(tables)
     rows = list(_rows(sources, chosen, pattern, stacks))
     tables["samples"] = pl.DataFrame(rows, schema=dict(schema.SAMPLES), orient="row")

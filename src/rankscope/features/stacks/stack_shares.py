@@ -15,6 +15,7 @@ from pathlib import PurePath
 import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding
+from rankscope.analysis.scene import Scene
 from rankscope.schema import Dataset, Frame
 
 FEWEST_DUMPS = 2
@@ -125,9 +126,9 @@ def _is_main(thread: str, stack: tuple[Frame, ...]) -> bool:
     return thread == MAIN if thread else PurePath(stack[-1].file).name != _BOOTSTRAP
 
 
-def with_shares(dataset: Dataset, findings: Sequence[Finding]) -> list[Finding]:
+def with_shares(findings: Sequence[Finding], scene: Scene) -> list[Finding]:
     """The findings; a cause that accuses one rank has the call on which that rank spends more time than the others."""
-    tree = share_tree(dataset)
+    tree = share_tree(scene.facts.dataset)
     if tree is None:
         return list(findings)
     return [_supported(finding, tree) for finding in findings]

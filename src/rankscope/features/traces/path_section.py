@@ -12,7 +12,7 @@ import polars as pl
 from rankscope.features.traces.rules.critical_path import path_totals, step_lengths, top_names
 from rankscope.features.traces.rules.model import PATH_KINDS, PATTERN_JOINT, TraceAnalysis
 from rankscope.features.traces.rules.trace_story import group_label
-from rankscope.features.traces.trace_section import table_lines
+from rankscope.report.blocks import Bullets, Grid, Section
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import LONGEST_RANGES, clipped, duration, plural, rank_ranges, ranks_text, short_name
@@ -50,11 +50,11 @@ def _row(ranks: tuple[int, ...], parts: dict[tuple[int, str], float]) -> Cells:
     return rank_ranges(ranks, LONGEST_RANGES), *(f"{100 * share:.0f} %" for share in (sum(shares), *shares))
 
 
-def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
-    """The table and the lines of a report of 80 columns; none without a path."""
-    if traces.path.is_empty():
-        return []
-    return [*table_lines(HEAD, ranks_on_path(traces), "rank"), *(f"   {line}" for line in path_lines(dataset, traces))]
+def section(dataset: Dataset, traces: TraceAnalysis) -> Iterator[Section]:
+    """The critical path of all steps; none without a path."""
+    if not traces.path.is_empty():
+        grid = Grid(head=HEAD, rows=ranks_on_path(traces))
+        yield Section(path_title(traces), (grid, Bullets(path_lines(dataset, traces), "Largest parts")))
 
 
 def path_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:

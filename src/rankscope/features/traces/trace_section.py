@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from rankscope.analysis.model import Analysis
+from rankscope.features.traces import path_section
 from rankscope.features.traces.rules.lateness import LastRankRun, is_short, last_rank_runs
-from rankscope.features.traces.rules.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.features.traces.rules.trace_story import group_label
+from rankscope.report.blocks import Block, Bullets, Grid, Section
 from rankscope.schema import Dataset
 from rankscope.text.wording import LONGEST_RANGES, byte_count, duration, plural, rank_ranges, ranks_text
 
-MOST_ROWS = 8
+MOST_ROWS = 12
 """Most rows of a table in a report for people."""
 SHARE_TOLERANCE = 3.0
 """Largest difference of shares, in percent of the step, of ranks in one row."""
@@ -114,39 +117,42 @@ def _in_dumps(traces: TraceAnalysis) -> list[str]:
     return [f"{plural(traces.recorded, 'operation')} of the traces {verb} in the dumps, too"]
 
 
-def text_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
-    """The tables as lines of at most 80 columns."""
-    out = table_lines(HEAD, breakdown(traces), "rank")
-    last = last_lines(dataset, traces)
+def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
+    """The critical path, and the times of steps, in a report for people."""
+    traces = TRACE_RESULTS.find(analysis)
+    if traces is None:
+        return
+    yield from path_section.section(dataset, traces)
+    rows, last, speeds = breakdown(traces), last_lines(dataset, traces), bandwidth(dataset, traces)
+    blocks: list[Block] = [Grid(head=HEAD, rows=rows[:MOST_ROWS], more=_more(len(rows), "rank"))]
     if last:
-        out += ["", "Last to come", *(f"   {line}" for line in _cut(last, "group"))]
-    speeds = bandwidth(dataset, traces)
+        blocks.append(Bullets((*last[:MOST_ROWS], *filter(None, [_more(len(last), "group")])), "Last to come"))
     if speeds:
-        out += [
-            "",
-            "Speed, from the last arrival to the end",
-            *table_lines(BANDWIDTH_HEAD[:-1], [row[:-1] for row in speeds], "operation"),
-        ]
-    return out
+        title = "Speed, from the last arrival to the end"
+        more = _more(len(speeds), "operation")
+        narrow = len(BANDWIDTH_HEAD) - 1
+        blocks.append(Grid(title=title, head=BANDWIDTH_HEAD, rows=speeds[:MOST_ROWS], narrow=narrow, more=more))
+    patterns, counters = path_section.pattern_lines(traces), path_section.counter_lines(traces)
+    for title, lines in (
+        ("Kernels that operators launch again and again", patterns),
+        ("Counters of devices, by operator and kernel", counters),
+        ("Clocks", clock_lines(traces)),
+    ):
+        blocks += [Bullets(lines, title)] if lines else []
+    yield Section("Time of each step, from traces (latest first; % of the step)", tuple(blocks))
 
 
-def table_lines(head: Cells, rows: list[Cells], noun: str) -> list[str]:
-    """Rows in columns, the first aligned left, the others right; the longest lists are cut."""
-    shown = [head, *rows[:MOST_ROWS]]
-    widths = [max(len(row[i]) for row in shown) for i in range(len(head))]
-    lines = ["   " + "  ".join(_padded(row, widths)) for row in shown]
-    left = len(rows) - MOST_ROWS
-    return lines + ([f"   and {plural(left, f'more {noun}')}; the JSON report has them all"] if left > 0 else [])
+def _more(count: int, noun: str) -> str:
+    left = count - MOST_ROWS
+    return f"and {plural(left, f'more {noun}')}; the JSON report has them all" if left > 0 else ""
 
 
-def _padded(row: Cells, widths: list[int]) -> Iterator[str]:
-    yield row[0].ljust(widths[0])
-    yield from (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-
-
-def _cut(lines: list[str], noun: str) -> list[str]:
-    left = len(lines) - MOST_ROWS
-    return lines[:MOST_ROWS] + ([f"and {plural(left, f'more {noun}')}"] if left > 0 else [])
+def json_keys(dataset: Dataset, analysis: Analysis) -> dict[str, Any]:
+    """The key `traces` of the JSON report."""
+    traces = TRACE_RESULTS.find(analysis)
+    if traces is None:
+        return {"traces": None}
+    return {"traces": {**json_object(dataset, traces), **path_section.json_records(dataset, traces)}}
 
 
 def json_object(dataset: Dataset, traces: TraceAnalysis) -> dict[str, Any]:

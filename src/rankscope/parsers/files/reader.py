@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, cast
 
-from rankscope.features.logs.read import log_files
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import (
     ARCHIVE,
@@ -24,6 +23,7 @@ from rankscope.kinds.input_kinds import (
     LOG,
     NOT_A_FILE,
     PICKLE,
+    TEXT,
     TRACE,
     UNKNOWN,
     UNKNOWN_KIND,
@@ -142,14 +142,14 @@ def _stamp(stream: IO[bytes]) -> tuple[int, int, int]:
 
 
 def _followed(stream: IO[bytes], place: _FilePlace, start: int, mark: str, ended: bool) -> Iterator[FileContent]:
-    same = start <= place.size and log_files.is_marked(stream, start, mark)
+    same = start <= place.size and function(TEXT.is_marked)(stream, start, mark)
     if not same and not _grows(stream, place):
         stream.seek(0)
         yield from _contents(stream, place)
         return
     try:
         begin, before = (start, mark) if same else (0, "")
-        for found, stretch in log_files.read_tail(stream, place.size, begin, before, ended):
+        for found, stretch in function(TEXT.read_tail)(stream, place.size, begin, before, ended):
             yield FileContent("", LOG.name, found.problem, found, stretch=stretch)
     except MemoryError:
         yield FileContent("", "unreadable", "needs more memory than the size of the file allows: refused")
@@ -161,7 +161,9 @@ def _grows(stream: IO[bytes], place: _FilePlace) -> bool:
     head = stream.read(streams.HEAD_BYTES)
     packed = streams.is_packed(head) or streams.is_tar(head) or streams.is_zip(head)
     packed = packed or foreign_files.foreign_name(head, place.name) is not None
-    return not packed and not kinds_of(head, 0) and log_files.is_growable(stream, place.size, place.named, place.given)
+    if packed or kinds_of(head, 0):
+        return False
+    return bool(function(TEXT.is_growable)(stream, place.size, place.named, place.given))
 
 
 def _contents(stream: IO[bytes], place: _FilePlace) -> Iterator[FileContent]:
@@ -238,7 +240,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
         stream, kinds = _later_kinds(stream, place)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
-        found = log_files.read_log(stream, place.size, parts, place.named, place.given)
+        found: DecodedFile | None = function(TEXT.read)(stream, place.size, parts, place.named, place.given)
         if found is not None:
             return place.found(LOG, found.problem, found)
     if kinds and kinds[0].read:
@@ -291,7 +293,7 @@ def _of_kinds(stream: IO[bytes], kinds: list[InputKind], place: _FilePlace) -> F
         tried = _decode(kind, data, damage, place)
         if not INPUTS[tried.kind].may_be_other:
             return tried
-    found = log_files.read_log(io.BytesIO(data), len(data), named=place.named)
+    found: DecodedFile | None = function(TEXT.read)(io.BytesIO(data), len(data), named=place.named)
     if found is None:
         return tried
     found.problem = "; ".join(x for x in (damage, found.problem) if x) or None

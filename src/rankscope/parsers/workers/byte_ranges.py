@@ -1,19 +1,14 @@
-"""Ranges of large logs and traces, joined as their results arrive."""
+"""Ranges of large files, joined as their results arrive."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
 
-from rankscope.kinds.input_kinds import LOG, TRACE, UNKNOWN
-from rankscope.parsers.contents import DecodedFile, NotThisKindError
+from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import INPUTS, UNKNOWN
+from rankscope.parsers.contents import DecodedFile, Joiner, NotThisKindError
 from rankscope.parsers.workers.pool import ARCHIVE_SUFFIXES, Result
-
-if TYPE_CHECKING:
-    from rankscope.features.logs.read.model import LogContent
-    from rankscope.features.logs.read.stretches import LogJoiner
-    from rankscope.features.traces.read.model import TraceContent
 
 
 class FileRanges:
@@ -42,8 +37,8 @@ class _RangedFile:
         self._next = 0
         self._results: defaultdict[int, list[Result]] = defaultdict(list)
         self._ended: set[int] = set()
-        self._joiner: LogJoiner | None = None
-        self._trace: list[TraceContent] = []
+        self._joiners: dict[str, Joiner] = {}
+        """The joiner by the kind of the ranges; of several kinds, the first row of the table is that of the file."""
         self._other: Result | None = None
         self._problems: list[str] = []
 
@@ -55,40 +50,37 @@ class _RangedFile:
         self.left -= 1
         self._ended.add(result.task.part)
         while self._next in self._ended:
-            for one in self._results.pop(self._next):
-                self._join(one)
+            for part in self._results.pop(self._next):
+                self._join(part)
             self._next += 1
         return None if self.left else self._whole(result)
 
     def _join(self, result: Result) -> None:
-        if result.kind == TRACE.name and _is_ranged(result.decoded):
-            self._trace.append(cast("TraceContent", result.decoded))
-        elif result.kind == LOG.name and _is_ranged(result.decoded):
-            from rankscope.features.logs.read.stretches import LogJoiner
-
-            self._joiner = self._joiner or LogJoiner()
-            self._joiner.add(cast("LogContent", result.decoded))
-        elif result.kind is not None:
-            self._other = self._other or result
-            self._problems.append(f"range {result.task.part + 1} of {result.task.parts}: {result.problem}")
+        if result.kind is None:
+            return
+        join = INPUTS[result.kind].join
+        if join and _is_ranged(result.decoded):
+            if result.kind not in self._joiners:
+                self._joiners[result.kind] = function(join)()
+            self._joiners[result.kind].add(result.decoded)
+            return
+        self._other = self._other or result
+        self._problems.append(f"range {result.task.part + 1} of {result.task.parts}: {result.problem}")
 
     def _whole(self, last: Result) -> Result:
-        if self._trace:
-            from rankscope.features.traces.read.range_joiner import join_ranges
-
-            try:
-                trace = join_ranges(self._trace, self._problems)
-            except NotThisKindError as error:
-                return replace(last, kind=UNKNOWN.name, problem=str(error), decoded=None)
-            return replace(last, kind=TRACE.name, problem=trace.problem, decoded=trace)
-        if self._joiner is None:
+        kind = next((name for name in INPUTS if name in self._joiners), None)
+        if kind is None:
             return self._other or last
+        joiner = self._joiners[kind]
         for problem in self._problems:
-            self._joiner.lost(problem)
-        content = self._joiner.result()
-        return replace(last, kind=LOG.name, problem=content.problem, decoded=content)
+            joiner.lost(problem)
+        try:
+            content = joiner.result()
+        except NotThisKindError as error:
+            return replace(last, kind=UNKNOWN.name, problem=str(error), decoded=None)
+        return replace(last, kind=kind, problem=content.problem, decoded=content)
 
 
 def _is_ranged(decoded: DecodedFile | None) -> bool:
-    """Whether it is one of several ranges; only logs and traces have ranges."""
+    """Whether it is one of several ranges."""
     return bool(getattr(decoded, "ranged", False))

@@ -15,6 +15,7 @@ from rankscope.features.comparison.rules.model import ComparedRun, RunComparison
 from rankscope.features.comparison.rules.run_comparison import compare_runs
 from rankscope.features.comparison.rules.step_costs import StepCosts, step_costs
 from rankscope.features.comparison.rules.traced_times import kernel_labels
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from tests.trace_tables import COMPUTE
 from tests.traces import MS, US, TraceBuilder, training
 
@@ -181,7 +182,7 @@ def marked_costs(*, forward: bool = True) -> StepCosts:
             job.span(0, 0, "user_annotation", name, start, job.ranks[0].host - start)
         job.end_step(sync=False)
     dataset = job.build()
-    traces = analyse(dataset).traces
+    traces = TRACE_RESULTS.find(analyse(dataset))
     assert traces is not None
     found = step_costs(dataset, traces)
     assert found is not None

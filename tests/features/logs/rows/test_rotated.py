@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.logs.rows.comm_lifetimes import CommMemory, FileSeries, series_of
+from rankscope.features.logs.rows.comm_lifetimes import FileSeries, series_of
 from rankscope.schema import Dataset
 from tests.features.logs.read.lines import coll
 from tests.features.logs.rows.job import PARENT, SPLIT, groups, init, job, messages, said, source, split, step
@@ -124,7 +125,7 @@ def test_another_process_or_directory_is_never_guessed_to_be_the_same() -> None:
 
 
 def test_what_was_known_is_remembered_while_the_job_is_watched() -> None:
-    recall = CommMemory()
+    recall: dict[str, Any] = {}
 
     def look(*sources: SourceFile) -> Dataset:
         return assemble(sources, "job", None, None, None, recall=recall)
@@ -141,7 +142,7 @@ def test_what_was_known_is_remembered_while_the_job_is_watched() -> None:
 
 
 def test_what_was_known_of_a_process_is_nothing_to_one_that_begins_anew() -> None:
-    recall = CommMemory()
+    recall: dict[str, Any] = {}
     text = [[init(rank), step(rank, 0), step(rank, 1)] for rank in range(4)]
     assemble([source(f"nccl.{r}.log", text[r]) for r in range(4)], "job", None, None, None, recall=recall)
     again = [[init(rank, comm_id="0xbeef"), step(rank, 5)] for rank in range(4)]

@@ -116,7 +116,7 @@ def test_patterns_and_counters_are_listed_and_found() -> None:
     traces = TraceAnalysis(
         patterns=pl.DataFrame(patterns, schema=dict(PATTERNS)), counters=pl.DataFrame([counted], schema=dict(COUNTERS))
     )
-    page = PatternScreen(traced()[0], Analysis(verdict="", status="unknown", findings=(), traces=traces))
+    page = PatternScreen(traced()[0], Analysis(verdict="", status="unknown", parts={"traces": traces}))
     assert page.search("") == 2
     assert page.entry_line(0, 80).plain == "       6     2 ms       2  linear"
     assert [line.plain for line in page.entry_text(0, 80)] == ["ranks 0,1: gemm > bias"]

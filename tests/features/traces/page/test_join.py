@@ -26,7 +26,7 @@ def both(apart: int, skipped: int = 3) -> tuple[Model, TraceLanes]:
     ).sort("rank", "created_ns")  # fmt: skip
     files = dataset.files.with_columns(kind=pl.lit("flight-recorder"))
     run: Dataset = replace(dataset, ops=ops, files=files)
-    model = build_model(run, Analysis("", "unknown", traces=analysis.traces))
+    model = build_model(run, Analysis("", "unknown", parts=analysis.parts))
     assert model.traces is not None
     return model, model.traces
 

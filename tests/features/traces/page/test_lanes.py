@@ -64,7 +64,7 @@ def test_waiting_lasts_until_the_last_one_comes() -> None:
 
 def test_without_a_match_nobody_is_said_to_wait() -> None:
     dataset, analysis = traced()
-    lanes = lanes_of(dataset, replace(analysis, traces=TraceAnalysis()))
+    lanes = lanes_of(dataset, replace(analysis, parts={"traces": TraceAnalysis()}))
     assert total(lanes, 0, WAITING + AR) == 0
     assert total(lanes, 0, MOVING + AR) > 100 * MS
     assert lanes.clock_words == "clocks as written"
@@ -73,11 +73,15 @@ def test_without_a_match_nobody_is_said_to_wait() -> None:
 def test_clocks_are_brought_together() -> None:
     dataset = training(2, 3, hosts=1, clock_ns={1: 7 * MS}).build()
     offsets = {0: 0, 1: -7 * MS}
-    lanes = lanes_of(dataset, Analysis("", "unknown", traces=TraceAnalysis(offsets=offsets, residuals={0: 1, 1: 900})))
+    lanes = lanes_of(
+        dataset, Analysis("", "unknown", parts={"traces": TraceAnalysis(offsets=offsets, residuals={0: 1, 1: 900})})
+    )
     starts = [lanes.spans.times(int(lanes.spans.bounds[track]))[0] for track in (0, 3)]
     assert abs(starts[0] - starts[1]) < MS
     assert lanes.clock_words == "clocks within 900 ns"
-    loose = lanes_of(dataset, Analysis("", "unknown", traces=TraceAnalysis(offsets={0: 0}, residuals={0: 900})))
+    loose = lanes_of(
+        dataset, Analysis("", "unknown", parts={"traces": TraceAnalysis(offsets={0: 0}, residuals={0: 900})})
+    )
     assert loose.clock_words == "clocks within 900 ns, 1 not aligned"
 
 

@@ -72,7 +72,7 @@ async def test_beside_dumps_the_key_for_the_axis_shows_them() -> None:
     traces, _ = traced()
     tables = {name: getattr(traces, name) for name in ("traced", "traces", "tracks", "spans")}
     both = replace(dumps, **tables)
-    async with opened((both, replace(analyse(dumps), traces=traced()[1].traces))) as (app, pilot):
+    async with opened((both, replace(analyse(dumps), parts=traced()[1].parts))) as (app, pilot):
         shown = [isinstance(app.lanes.boards.shown, TraceBoard)]
         for _ in range(2):
             await press(app, pilot, "t")
@@ -211,7 +211,7 @@ async def test_a_rest_that_cannot_be_read_is_told_and_the_part_stays() -> None:
 
 
 async def test_the_merged_trace_is_written_where_the_options_say(tmp_path: Path) -> None:
-    from rankscope.report.perfetto import export_merged
+    from rankscope.features.traces.perfetto import export_merged
 
     options = ViewOptions(ascii_only=True, palette="none", export_traces=export_merged, export_dir=tmp_path)
     async with opened(traced(), options=options) as (app, pilot):

@@ -16,11 +16,11 @@ import zstandard
 
 from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, LoadOptions, load
+from rankscope.features.traces.perfetto import save_merged
 from rankscope.features.traces.read.recognition import looks_like_trace
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.decode import looks_like_dump
 from rankscope.parsers.workers import pool
-from rankscope.report.perfetto import save_merged
 from tests.features.stacks.py_spy.dumps import document as spied
 from tests.features.traces.read.documents import about, all_reduce, decoded, document, in_ranges, loaded, x
 from tests.parsers.dumps import Recorder

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import rank_ranges
 from tests.traces import MS, US, TraceBuilder, paused_once, training
@@ -94,9 +95,9 @@ def test_one_delay_counts_once_however_many_collectives_it_holds_up(buckets: int
             job.collective(blocks=False)
         job.end_step()
     analysis = analyse(job.build())
-    assert analysis.culprits == (2,) and analysis.traces is not None
-    assert analysis.traces.causes[2].cause == "host" and "my::wait_for_data" in analysis.verdict
-    late = analysis.traces.steps.filter(pl.col("rank") == 2)["late_ns"]
+    assert analysis.culprits == (2,) and TRACE_RESULTS.find(analysis) is not None
+    assert TRACE_RESULTS.of(analysis).causes[2].cause == "host" and "my::wait_for_data" in analysis.verdict
+    late = TRACE_RESULTS.of(analysis).steps.filter(pl.col("rank") == 2)["late_ns"]
     assert 17 * MS < late.median() < 19 * MS  # type: ignore[operator]
 
 
@@ -113,8 +114,8 @@ def test_delays_before_each_of_two_collectives_both_count() -> None:
                 job.sync(rank)
         job.end_step()
     analysis = analyse(job.build())
-    assert analysis.traces is not None and analysis.culprits == (2,)
-    late = analysis.traces.steps.filter(pl.col("rank") == 2)["late_ns"]
+    assert TRACE_RESULTS.find(analysis) is not None and analysis.culprits == (2,)
+    late = TRACE_RESULTS.of(analysis).steps.filter(pl.col("rank") == 2)["late_ns"]
     assert 19 * MS < late.median() < 22 * MS  # type: ignore[operator]
 
 
@@ -137,8 +138,8 @@ def test_a_rank_that_spins_in_a_kernel_for_another_does_not_work() -> None:
 def test_clocks_of_devices_of_one_host_that_differ_make_nobody_late(ahead_us: int) -> None:
     dataset = training(4, 6, jitter_ns=5_000, clock_ns={3: ahead_us * US}, seed=3).build()
     analysis = analyse(dataset)
-    assert analysis.traces is not None and analysis.status == "healthy"
-    assert abs(analysis.traces.offsets[3] + ahead_us * US) < 10 * US
-    assert any("device" in line for line in analysis.traces.refused)
-    sure = analysis.traces.last.filter("sure")
+    assert TRACE_RESULTS.find(analysis) is not None and analysis.status == "healthy"
+    assert abs(TRACE_RESULTS.of(analysis).offsets[3] + ahead_us * US) < 10 * US
+    assert any("device" in line for line in TRACE_RESULTS.of(analysis).refused)
+    sure = TRACE_RESULTS.of(analysis).last.filter("sure")
     assert sure.filter(pl.col("last") == 3).height <= sure.height / 2

@@ -12,6 +12,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.explanations import explain_rank
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.features.traces.rules.trace_story import TraceStory
 from rankscope.schema import Dataset, Detail
 from tests.builders import JobBuilder
@@ -30,9 +31,9 @@ def test_the_late_rank_and_its_cause(planted: str, cause: str, world: int) -> No
     late: dict[str, Any] = {planted: {1: 12 * MS}}
     analysis = analyse(training(world, 6, **late).build())
     assert (analysis.status, analysis.culprits) == ("slow", (1,))
-    assert analysis.traces is not None
-    assert analysis.traces.causes[1].cause == cause
-    assert analysis.traces.causes[1].share > 0.9
+    assert TRACE_RESULTS.find(analysis) is not None
+    assert TRACE_RESULTS.of(analysis).causes[1].cause == cause
+    assert TRACE_RESULTS.of(analysis).causes[1].share > 0.9
 
 
 def test_the_host_is_named_with_its_stack() -> None:
@@ -84,8 +85,8 @@ def now_and_then(slow: set[int], steps: int = 15, pauses: int = 0, seed: int = 1
 def test_a_rank_that_is_late_in_every_third_step_is_named(every: int, phase: int) -> None:
     slow = set(range(phase, 15, every))
     analysis = analyse(now_and_then(slow))
-    assert analysis.culprits == (1,) and analysis.traces is not None
-    assert analysis.traces.causes[1].cause == "compute"
+    assert analysis.culprits == (1,) and TRACE_RESULTS.find(analysis) is not None
+    assert TRACE_RESULTS.of(analysis).causes[1].cause == "compute"
     nth = {2: "2nd", 3: "3rd"}[every]
     assert f"arrives last in {len(slow)} of {len(slow)} all_reduce" in analysis.verdict
     assert re.search(rf"in every {nth} step, by (8\.9|9)\d* ms", analysis.verdict)
@@ -229,8 +230,8 @@ def test_without_spans_the_cause_is_unknown() -> None:
     first = replace(dataset, spans=dataset.spans.filter(steps))
     analysis = analyse(first)
     assert analysis.culprits == (2,)
-    assert analysis.traces is not None
-    assert analysis.traces.causes[2].cause == "unknown"
+    assert TRACE_RESULTS.find(analysis) is not None
+    assert TRACE_RESULTS.of(analysis).causes[2].cause == "unknown"
 
 
 def test_the_first_paint_names_the_rank_and_leaves_the_rest_open() -> None:
@@ -241,10 +242,10 @@ def test_the_first_paint_names_the_rank_and_leaves_the_rest_open() -> None:
     )  # fmt: skip
     analysis = analyse(first)
     assert analysis.culprits == (2,)
-    assert analysis.traces is not None
-    assert analysis.traces.causes[2].cause == "unknown"
-    assert analysis.traces.steps["compute_ns"].null_count() == analysis.traces.steps.height
-    assert analysis.traces.steps["communication_ns"].null_count() == 0
+    assert TRACE_RESULTS.find(analysis) is not None
+    assert TRACE_RESULTS.of(analysis).causes[2].cause == "unknown"
+    assert TRACE_RESULTS.of(analysis).steps["compute_ns"].null_count() == TRACE_RESULTS.of(analysis).steps.height
+    assert TRACE_RESULTS.of(analysis).steps["communication_ns"].null_count() == 0
 
 
 def test_why_tells_how_late_a_rank_is() -> None:

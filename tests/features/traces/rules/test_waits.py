@@ -14,6 +14,7 @@ from rankscope.analysis import analyse
 from rankscope.features.traces.rules.critical_path import path_totals
 from rankscope.features.traces.rules.device_spans import SpanIndex
 from rankscope.features.traces.rules.host_pieces import WAIT_CALL, host_pieces
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.features.traces.rules.trace_story import TraceStory
 from rankscope.schema import Dataset
 from tests.trace_tables import COMM, COMPUTE, COPY, HOST
@@ -168,8 +169,8 @@ def test_a_late_rank_is_named_however_the_others_wait_for_it(way: str, collectiv
 
 def test_a_late_device_is_named_where_hosts_wait() -> None:
     analysis = analyse(training("item", computes, world=2))
-    assert analysis.culprits == (1,) and analysis.traces is not None
-    assert analysis.traces.causes[1].cause == "compute"
+    assert analysis.culprits == (1,) and TRACE_RESULTS.find(analysis) is not None
+    assert TRACE_RESULTS.of(analysis).causes[1].cause == "compute"
 
 
 @pytest.mark.parametrize("way", ["item", "cudaMalloc", "no call"])
@@ -196,8 +197,8 @@ def test_a_rank_that_issues_late_is_late_because_of_its_host_whatever_its_device
         job.collective(op="all_to_all")
         job.end_step()
     analysis = analyse(job.build())
-    assert analysis.culprits == (2,) and analysis.traces is not None
-    cause = analysis.traces.causes[2]
+    assert analysis.culprits == (2,) and TRACE_RESULTS.find(analysis) is not None
+    cause = TRACE_RESULTS.of(analysis).causes[2]
     assert (cause.cause, cause.what) == ("host", "load_batch")
     assert cause.share > 0.9
     assert "of that time goes to its host, which was in load_batch" in analysis.findings[0].explanation

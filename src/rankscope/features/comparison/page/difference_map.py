@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
 from rankscope.features.comparison.rules.series_comparison import VALUE_NAMES, Floats
 from rankscope.features.comparison.rules.series_curves import Curves, SeriesKey, curves, series_keys
-from rankscope.features.traces.rules.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.text.wording import duration, ranks_text
 from rankscope.tui.detail.screens.heat_page import LABEL, METRICS, GridPage, HeatRow, fold_rows, row_head
 from rankscope.tui.key_hints import Hint
@@ -109,7 +109,7 @@ def _mapped(view: ComparedView) -> list[SeriesKey]:
 
 def _traced_steps(view: ComparedView) -> list[pl.DataFrame]:
     """The steps of the profiler traces of both runs."""
-    return [(run.analysis.traces or TraceAnalysis()).steps for run in view.whole.pair]
+    return [(TRACE_RESULTS.find(run.analysis) or TraceAnalysis()).steps for run in view.whole.pair]
 
 
 def _on_steps(found: Sequence[Curves]) -> tuple[tuple[int, ...], Floats, Floats, Codes]:

@@ -17,6 +17,7 @@ from rankscope.features.comparison.page.compared_view import ComparedView, Targe
 from rankscope.features.comparison.page.series_page import Drawing, recoloured
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.run_sides import WholeComparison
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.text.wording import duration
 from rankscope.tui.detail.screens.heat_page import METRICS
 from rankscope.tui.key_hints import Hint
@@ -73,9 +74,9 @@ def rank_metrics(whole: WholeComparison) -> list[ScatterMetric]:
 def _metrics(run: ComparedRun, series: pl.DataFrame) -> dict[tuple[str, bool], dict[int, float]]:
     """The value of each rank by name, and whether it is a time."""
     found: dict[tuple[str, bool], dict[int, float]] = {}
-    if run.analysis.traces is not None and not run.analysis.traces.steps.is_empty():
+    if TRACE_RESULTS.find(run.analysis) is not None and not TRACE_RESULTS.of(run.analysis).steps.is_empty():
         for metric in METRICS:
-            found[metric.name, True] = _by_rank(run.analysis.traces.steps, metric.column)
+            found[metric.name, True] = _by_rank(TRACE_RESULTS.of(run.analysis).steps, metric.column)
     found |= _operation_times(run.dataset.ops)
     if not series.is_empty():
         for name in sorted(series["name"].unique().to_list()):

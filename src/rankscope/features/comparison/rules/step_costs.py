@@ -24,7 +24,7 @@ from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.time_comparison import APART, LEAST_APART, OwnStraggler, group_labels
 from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex, is_among
 from rankscope.features.traces.rules.lateness import step_spans, with_steps
-from rankscope.features.traces.rules.model import STEPS, Columns, TraceAnalysis
+from rankscope.features.traces.rules.model import STEPS, TRACE_RESULTS, Columns, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.schema.tables import empty
 from rankscope.text.tensors import tensors
@@ -81,7 +81,7 @@ def own_stragglers(a: ComparedRun, b: ComparedRun) -> Iterator[OwnStraggler]:
     if a.dataset.world_size != b.dataset.world_size:
         return
     one, other = (
-        _Side(label, run, run.analysis.traces.steps if run.analysis.traces else empty(STEPS))
+        _Side(label, run, TRACE_RESULTS.of(run.analysis).steps if TRACE_RESULTS.find(run.analysis) else empty(STEPS))
         for label, run in (("A", a), ("B", b))
     )
     for here, there in ((other, one), (one, other)):

@@ -29,7 +29,7 @@ from rankscope.features.comparison.rules.step_costs import (
 )
 from rankscope.features.comparison.rules.time_comparison import TimeComparison, TimeRatio, stand_apart, time_ratio
 from rankscope.features.traces.rules.device_spans import is_among
-from rankscope.features.traces.rules.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, digits, plural, ranks_text, short_name
@@ -132,7 +132,7 @@ Frames = tuple[pl.DataFrame, pl.DataFrame]
 
 def with_traced_times(times: TimeComparison | None, a: ComparedRun, b: ComparedRun) -> TimeComparison | None:
     """The times with those of the traces of both runs; as they are if a run has none."""
-    traces = a.analysis.traces, b.analysis.traces
+    traces = TRACE_RESULTS.find(a.analysis), TRACE_RESULTS.find(b.analysis)
     if traces[0] is None or traces[1] is None:
         return times
     notes = (*_damage("A", a.dataset), *_damage("B", b.dataset), *_overhead(a.dataset, b.dataset))

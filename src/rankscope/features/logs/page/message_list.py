@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import polars as pl
 
-from rankscope.features.logs.log_excerpts import ROLES, LogExcerpt, excerpt_keys, filled_time, merged_excerpts
+from rankscope.report.log_excerpts import ROLES, LogExcerpt, excerpt_keys, filled_time, merged_excerpts
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.features.logs.read.log_record import Event, Stamp, event_from
+from rankscope.kinds.input_kinds import LOG, REPORT
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
 TAIL_ROWS = 20_000
@@ -289,3 +290,29 @@ def unpack_table(
         np.add(np.frombuffer(body[:size], kind), into(low), out=column, casting="unsafe")
         body = body[size:]
     return table, body
+
+
+# What a log tells as a whole.
+
+FEWEST_LOG_LINES = 3
+"""Fewest lines of NCCL in a log without other events."""
+
+
+def tells_anything(log: LogContent) -> bool:
+    """Whether it says anything; a text that only looks like a log does not."""
+    return log.rows > 0 or _has_tables(log) or only_starts(log)
+
+
+def only_starts(log: LogContent) -> bool:
+    """Whether it only shows how NCCL connects some processes."""
+    return not log.rows and not _has_tables(log) and log.counts.get("INFO", 0) >= FEWEST_LOG_LINES
+
+
+def _has_tables(log: LogContent) -> bool:
+    return any((log.comms, log.settings, log.warnings, log.ras, log.inspected))
+
+
+def shown_kind(log: LogContent) -> str:
+    """The kind of a log in the table of files: one that holds nothing but the output of collect_env has its own."""
+    is_report = bool(log.events) and not log.processes and all(event.kind == "collect-env" for event in log.events)
+    return REPORT.name if is_report else LOG.name

@@ -15,6 +15,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.c10d.event_builder import shown_text
@@ -44,9 +45,9 @@ def newest_check(sources: Sequence[SourceFile], chosen: int) -> tuple[int, Sourc
     return newest
 
 
-def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, _: object = None) -> int:
+def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the newest check of the chosen attempt to `messages`; returns the number of asked ranks, 0 without one."""
-    newest = newest_check(sources, chosen)
+    newest = newest_check(sources, run.attempt)
     if newest is None:
         return 0
     tables["messages"] = with_check(tables.get("messages"), *newest)

@@ -356,7 +356,7 @@ def run_at(logs: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, ask
     """
     if runs or not asked:
         return chosen - len(runs) if runs else -1
-    count = 1 + max((len(run_offsets(s.log)) for s in logs if s.log is not None), default=0)
+    count = 1 + max((len(run_offsets(s.content)) for s in logs if isinstance(s.content, LogContent)), default=0)
     if not 0 <= chosen < count:
         raise NoSuchAttemptError(chosen, count)
     return chosen

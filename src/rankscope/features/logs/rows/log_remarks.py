@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from rankscope.features.logs.read.bounded_rows import LEFT_OUT, STACKS, left_out
-from rankscope.features.logs.read.model import IS_P2P
+from rankscope.features.logs.read.model import IS_P2P, LogContent, only_starts
 from rankscope.features.logs.rows import log_processes
 from rankscope.features.logs.rows.launchers import run_offsets
 from rankscope.features.logs.rows.log_processes import CommLife, LogScene
@@ -59,7 +59,7 @@ def run_remarks(scene: LogScene) -> list[dict[str, Any]]:
     """Remarks on logs with several runs of the job."""
     out = []
     for log in scene.logs:
-        count = 1 + len(run_offsets(log.source.log)) if log.source.log is not None else 1
+        count = 1 + len(run_offsets(log.source.content)) if isinstance(log.source.content, LogContent) else 1
         if count > 1:
             text = f"{count} runs of the job follow each other in this log; one is read: --attempt 0 to {count - 1}"
             out.append({"file": log.place, "kind": "log-runs", "text": text})
@@ -108,7 +108,7 @@ def _left_out(scene: LogScene, lives: Iterable[CommLife], kind: str, why: str) -
 def start_remarks(scene: LogScene) -> Iterator[dict[str, Any]]:
     """Remarks on logs that only show how NCCL connects processes."""
     for log in scene.logs:
-        if log.source.only_starts:
+        if isinstance(log.source.content, LogContent) and only_starts(log.source.content):
             rows = log.content.processes
             hosts = len({row.host for row in rows})
             who = f"{plural(len(rows), 'process')} on {plural(hosts, 'host')}"

@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import GatheredJob
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.logs.read.model import LogContent
 from rankscope.features.logs.rows import launchers, log_messages, log_remarks, process_ranks
 from rankscope.features.logs.rows.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.features.logs.rows.comm_groups import group_evidence, housed_rows
 from rankscope.features.logs.rows.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
 from rankscope.features.logs.rows.fingerprint_groups import place_fingerprints
+from rankscope.features.logs.rows.hardware_ranks import add_hardware_ranks
 from rankscope.features.logs.rows.launchers import only_run
 from rankscope.features.logs.rows.log_groups import LogGroups
 from rankscope.features.logs.rows.log_operations import (
@@ -40,10 +44,49 @@ from rankscope.features.logs.rows.log_processes import (
 from rankscope.features.logs.rows.log_remarks import LogAgreement, compare_logs
 from rankscope.features.logs.rows.process_ranks import identify_lives
 from rankscope.features.logs.rows.seq_numbering import SeqNumbering, number_lives
+from rankscope.features.stacks.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.text.wording import duration, plural
 
 Tables = dict[str, pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class JobLogs:
+    """The logs of the chosen attempt of a job."""
+
+    scene: LogScene
+    sources: Sequence[SourceFile]
+    stacks: Sequence[RankedStacks]
+    attempt: tuple[int, pl.DataFrame] | None = None
+
+    @property
+    def world(self) -> int:
+        """The number of ranks, as far as logs tell it."""
+        return self.scene.world
+
+    def add_tables(self, tables: Tables, world: int) -> tuple[Tables, int]:
+        """The tables with the rows of logs, and the number of ranks, which groups of logs may raise."""
+        tables = add_log_tables(tables, self.scene)
+        highest = tables["groups"]["ranks"].explode().max()
+        return tables, max(world, 1 + (int(highest) if isinstance(highest, int) else -1))
+
+    def finish(self, tables: Tables) -> None:
+        """Gives lines of kernels and schedulers their ranks."""
+        add_hardware_ranks(tables, self.sources, self.scene)
+
+
+def gather_logs(job: GatheredJob) -> JobLogs | None:
+    """The log processes of the chosen attempt."""
+    runs, chosen = job.runs, job.choice.attempt
+    logs = [source for source in job.sources if isinstance(source.content, LogContent)]
+    launchers.settle_log_attempts(logs, runs)
+    attempt = max(0, chosen) if runs else 0
+    mine = [(job.places[id(source)], source) for source in logs if source.attempt == attempt]
+    number = launchers.run_at(logs, runs, chosen, job.asked)
+    recall: CommMemory | None = None if job.recall is None else job.recall.setdefault("logs", CommMemory())
+    scene = read_scene(mine, job.world, job.choice.pattern, number, recall)
+    return JobLogs(scene, job.sources, log_messages.stacks_in(scene))
 
 
 def read_scene(
@@ -284,10 +327,9 @@ def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> Log
     index: dict[tuple[str, int], int] = {}
     logs: list[LogFile] = []
     for place, source in sources:
-        content = source.log
-        if content is None:
+        if not isinstance(source.content, LogContent):
             continue
-        content = only_run(content, run)
+        content = only_run(source.content, run)
         here: list[int] = []
         for process in content.processes:
             at = index.setdefault((process.host, process.pid), len(speakers))

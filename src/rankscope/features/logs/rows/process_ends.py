@@ -14,6 +14,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.sidecar import Sidecar
 
@@ -31,6 +32,14 @@ TRACEBACK = "exception_rank_"
 """Prefix of the capture's file with the traceback."""
 Ends = dict[int, tuple[int, SourceFile]]
 """By rank: the row of `files` of its sidecar, and the sidecar."""
+
+
+def add_ends(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
+    """Adds the ends of processes to `messages`; returns the number of ranks that these know, 0 without an end."""
+    ends = attempt_ends(sources, max(0, run.attempt))
+    if ends:
+        tables["messages"] = with_ends(tables.get("messages"), ends, sources, run.errors)
+    return sidecar_world(ends) if ends else 0
 
 
 def attempt_ends(sources: Sequence[SourceFile], attempt: int) -> Ends:

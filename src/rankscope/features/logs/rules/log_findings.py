@@ -12,6 +12,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.model import Finding
 from rankscope.analysis.places import Places
+from rankscope.analysis.scene import Scene
 from rankscope.analysis.settings_comparison import find_settings
 from rankscope.features.logs.rules.c10d_reports import find_named
 from rankscope.features.logs.rules.engine_reports import find_analysed, find_experts
@@ -57,15 +58,9 @@ NOTICE_LAG_NS = 25 * 60_000_000_000
 """NCCL may notice a failure this long after the last operation was issued; time zones are half an hour apart."""
 
 
-def with_logs(facts: Facts, findings: Sequence[Finding], places: Places, *, moves: bool = False) -> list[Finding]:
-    """The findings joined with those of logs, roots first, with new ids; unchanged without logs.
-
-    In a watched job that `moves`, missing lines may still come.
-    """
-    dataset = facts.dataset
-    if not dataset.told_by_logs:
-        return list(findings)
-    return _LogEvidence(facts, places, moves).joined(findings)
+def with_logs(findings: Sequence[Finding], scene: Scene) -> list[Finding]:
+    """The findings joined with those of logs, roots first, with new ids."""
+    return _LogEvidence(scene.facts, scene.places, scene.moves).joined(findings)
 
 
 def stopped_by_log(freeze: Freeze, facts: Facts) -> Freeze:

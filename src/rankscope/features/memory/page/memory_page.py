@@ -35,7 +35,7 @@ from rankscope.features.memory.page.memory_text import (
 )
 from rankscope.features.memory.rules.memory_growth import slope_of
 from rankscope.features.memory.rules.memory_peers import kind_of
-from rankscope.features.memory.rules.model import MemoryGrowth
+from rankscope.features.memory.rules.model import MEMORY_RESULTS, MemoryGrowth
 from rankscope.schema import Dataset
 from rankscope.text.wording import clock, ranks_text
 from rankscope.tui.detail.screens.heat_page import GridPage, cell_runs, row_head
@@ -167,7 +167,7 @@ class MemoryScreen(GridPage):
         for mark in self.marks:
             for series in marked_series(self.grid, mark):
                 self._marked.setdefault(series, mark)
-        memory, held = self.analysis.memory, held_name(self.grid.kind)
+        memory, held = MEMORY_RESULTS.find(self.analysis), held_name(self.grid.kind)
         grows = memory is not None and any(kind_of(one.device) == self.grid.kind for one in memory.growths)
         wanted = next((mark.size for mark in self._marked.values()), GROWTH if grows else held)
         self.size_shown = wanted if wanted in self.grid.bytes else next(iter(self.grid.bytes))

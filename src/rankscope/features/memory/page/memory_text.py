@@ -13,7 +13,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.features.memory.page.memory_grid import DIGITS, GROWTH, SECOND_NS, SIZES, MemoryGrid, held_name
 from rankscope.features.memory.rules.failed_requests import rate_text
 from rankscope.features.memory.rules.memory_peers import kind_of
-from rankscope.features.memory.rules.model import MemoryGrowth
+from rankscope.features.memory.rules.model import MEMORY_RESULTS, MemoryGrowth
 from rankscope.schema import HOST, Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clock, plural
@@ -39,7 +39,7 @@ class MemoryMark(NamedTuple):
 
 def memory_marks(dataset: Dataset, analysis: Analysis) -> list[MemoryMark]:
     """The ranks to look at, worst first: requests that failed, leaks, ranks that hold more than their peers."""
-    memory = analysis.memory
+    memory = MEMORY_RESULTS.find(analysis)
     named = {(f.kind, rank) for f in analysis.findings for rank in f.culprit_ranks}
     growths = () if memory is None else (g for g in memory.growths if ("memory-leak", g.rank) in named)
     full = () if memory is None else (f for f in memory.full if ("memory-uneven", f.rank) in named)
@@ -155,7 +155,7 @@ def mark_line(mark: MemoryMark) -> Line:
 
 def slope_line(analysis: Analysis, rank: int, device: str, slope: MemoryGrowth | None) -> Line:
     """The slope of a device that has no mark of a leak; `slope` is None for few samples."""
-    growths = analysis.memory.growths if analysis.memory is not None else ()
+    growths = MEMORY_RESULTS.of(analysis).growths if MEMORY_RESULTS.find(analysis) is not None else ()
     grown = next((one for one in growths if (one.rank, one.device) == (rank, device)), None)
     if grown is not None:
         return line(Span("slope  ", "dim"), f"{rate_text(grown)}; most ranks grow, so none is marked")
@@ -172,10 +172,11 @@ def _signed(value: float) -> str:
 
 def rank_memory(analysis: Analysis, rank: int) -> str:
     """The peak of each device of a rank, and its growth: "cuda:2 26 GiB of 80 GiB at its peak"; "" without samples."""
-    if analysis.memory is None:
+    memory = MEMORY_RESULTS.find(analysis)
+    if memory is None:
         return ""
-    growths = {one.device: f", grows by {rate_text(one)}" for one in analysis.memory.growths if one.rank == rank}
-    rows = analysis.memory.held.filter(pl.col("rank") == rank).select("device", "peak", "last", "capacity")
+    growths = {one.device: f", grows by {rate_text(one)}" for one in memory.growths if one.rank == rank}
+    rows = memory.held.filter(pl.col("rank") == rank).select("device", "peak", "last", "capacity")
     told = [
         f"{plain(device)} {byte_count(peak)}{f' of {byte_count(capacity)}' if capacity else ''} at its peak, "
         f"{byte_count(last)} at last{growths.get(device, '')}"

@@ -14,7 +14,7 @@ from rankscope.analysis.verdict import with_records
 from rankscope.features.memory.rules.failed_requests import EDGE, explained_failures, fragmented, rate_text
 from rankscope.features.memory.rules.memory_growth import find_growths
 from rankscope.features.memory.rules.memory_peers import find_full_ranks, held_by_rank
-from rankscope.features.memory.rules.model import FullRank, MemoryAnalysis, MemoryGrowth
+from rankscope.features.memory.rules.model import MEMORY_RESULTS, FullRank, MemoryAnalysis, MemoryGrowth
 from rankscope.schema import HOST
 from rankscope.text.wording import byte_count, plural, ranks_text
 
@@ -35,7 +35,8 @@ def with_memory(facts: Facts, analysis: Analysis) -> Analysis:
     told = fragmented(dataset, first, causes)
     told += _leaks(growths, held, places, first + len(told))
     told += _uneven(full, places, first + len(told))
-    known = replace(analysis, memory=MemoryAnalysis(held, tuple(growths), tuple(full)), findings=tuple(findings))
+    results = MemoryAnalysis(held, tuple(growths), tuple(full))
+    known = MEMORY_RESULTS.put(replace(analysis, findings=tuple(findings)), results)
     alone = "samples of memory" if dataset.from_memory else ""
     return with_records(facts, known, told, alone, "no rank leaks or holds far more than its peers")
 

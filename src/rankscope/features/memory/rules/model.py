@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rankscope.analysis.model import FeaturePart
+
 
 class MemoryGrowth(NamedTuple):
     """The growth of one device's memory in one rank."""
@@ -55,3 +57,7 @@ class MemoryAnalysis:
     """A row for each rank and device, as `memory_peers.held_by_rank` makes them."""
     growths: tuple[MemoryGrowth, ...]
     full: tuple[FullRank, ...]
+
+
+MEMORY_RESULTS = FeaturePart[MemoryAnalysis]("memory")
+"""Results on memory in an analysis."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.stack_frames import short_function_name
 from rankscope.features.numbers.rules.collective_units import group_kinds
-from rankscope.features.numbers.rules.model import RULES, NumberMarks, ReferenceMarks, RowState
+from rankscope.features.numbers.rules.model import RULES, NumberMarks, ReferenceMarks, RowState, number_results
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges
@@ -257,10 +257,9 @@ def cell_text(dataset: Dataset, analysis: Analysis, grid: NumberGrid, cell: int,
     rows = [int(row) for row in grid.tensors_of(cell)]
     told = dataset.tensors[rows].rows(named=True)
     lines = [_title(dataset, told[0])]
-    if analysis.number_marks is not None:
-        lines += _judgement(analysis.number_marks, rows)
-    if analysis.reference_marks is not None:
-        lines.append(_distance(analysis.reference_marks, rows))
+    results = number_results(analysis)
+    lines += _judgement(results.marks, rows) if results.marks is not None else []
+    lines += [_distance(results.distances, rows)] if results.distances is not None else []
     places = {(row["rank"], row["line"]) for row in told}
     lines += [line(_note(one)) for one in analysis.findings if _is_about(one, places)][:1]
     lines += [_tensor(row, width) for row in told[:MOST_TENSORS]]

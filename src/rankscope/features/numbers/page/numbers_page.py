@@ -31,6 +31,7 @@ from rankscope.features.numbers.page.number_grid import (
     rule_codes,
     worst_cell,
 )
+from rankscope.features.numbers.rules.model import number_results
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -95,7 +96,7 @@ class NumbersScreen(GridPage):
     @property
     def is_reference(self) -> bool:
         """Whether the cells show distances from a reference."""
-        return self.analysis.reference_marks is not None and self._mode == len(self._modes) - 1
+        return number_results(self.analysis).distances is not None and self._mode == len(self._modes) - 1
 
     @property
     def codes(self) -> Codes:
@@ -123,10 +124,10 @@ class NumbersScreen(GridPage):
     @work(thread=True)
     def _arrange(self) -> None:
         """Arranges the operations: a second for a million tensors, for which no key should wait."""
-        grid, analysis = number_grid(self.dataset), self.analysis
+        grid, results = number_grid(self.dataset), number_results(self.analysis)
         found = [
-            *([rule_codes(analysis.number_marks)] if analysis.number_marks is not None else []),
-            *([reference_codes(analysis.reference_marks)] if analysis.reference_marks is not None else []),
+            *([rule_codes(results.marks)] if results.marks is not None else []),
+            *([reference_codes(results.distances)] if results.distances is not None else []),
         ]
         blank = np.ones(self.dataset.tensors.height, np.uint8)
         self.post_message(Arranged(grid, [grid.cells(codes) for codes in found or [blank]]))
@@ -147,7 +148,8 @@ class NumbersScreen(GridPage):
 
     def _begin(self) -> None:
         """Puts the cursor on the first root, else on the first line that is off, else on the first line."""
-        marks = self.analysis.reference_marks if self.is_reference else self.analysis.number_marks
+        results = number_results(self.analysis)
+        marks = results.distances if self.is_reference else results.marks
         places = [self.grid.place_of(row) for row in (marks.roots if marks else ())] if self.grid else []
         place = next((one for one in places if one is not None), None)
         if self.grid is not None and place is not None:

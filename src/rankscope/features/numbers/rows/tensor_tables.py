@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope import schema
+from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
 from rankscope.assemble.rank_files import OLDER, FileOwner, rank_files
 from rankscope.assemble.sources import SourceFile
@@ -21,11 +21,10 @@ from rankscope.kinds.input_kinds import TENSOR_RECORD
 from rankscope.parsers.matrices import NULL
 
 
-def add_tensors(
-    tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], chosen: int, pattern: re.Pattern[str] | None
-) -> int:
+def add_tensors(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
     """Adds the summaries of the newest run of the chosen attempt to `tensors`, and its groups, stacks and settings to
     their tables; returns the number of ranks, 0 for none."""
+    chosen, pattern = run.attempt, run.pattern
     if any(source.kind == TENSOR_RECORD.name for source in sources):
         record_places.place_records(sources)
     used = _newest_run(list(rank_files(sources, NumbersContent, chosen, pattern, _owner)))

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rankscope.analysis.model import Analysis, FeaturePart
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Standing = Literal["proof", "model", "heuristic"]
@@ -203,3 +205,26 @@ class ReferenceMarks:
     """The first difference of a rank that nobody brought in, or the first other operation."""
     roots: tuple[int, ...] = ()
     """Rows of the first differences, in the order of the findings."""
+
+
+@dataclass(frozen=True)
+class NumberResults:
+    """The answers of the rules about a job."""
+
+    counts: tuple[RuleCount, ...] = ()
+    """How often each rule was asked."""
+    notes: tuple[str, ...] = ()
+    """Sentences on the comparison with a reference run."""
+    marks: NumberMarks | None = None
+    """The answer of the rules about each row of `Dataset.tensors`."""
+    distances: ReferenceMarks | None = None
+    """The distance of each row of `Dataset.tensors` from a reference; None without a reference."""
+
+
+NUMBER_RESULTS = FeaturePart[NumberResults]("numbers")
+"""Results on numbers in an analysis."""
+
+
+def number_results(analysis: Analysis) -> NumberResults:
+    """The results on numbers of an analysis; empty without summaries of tensors."""
+    return NUMBER_RESULTS.find(analysis) or NumberResults()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis, BrokenLimit, Confidence, Evidence, Finding, GroupRef, Severity
 from rankscope.analysis.places import Places
-from rankscope.features.numbers.rules.model import RULES
+from rankscope.features.numbers.rules.model import NUMBER_RESULTS, RULES, NumberResults
 from rankscope.features.numbers.rules.number_rules import NumberCause, NumbersJudgement, judge_numbers
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, ranks_text
@@ -94,42 +93,20 @@ def with_numbers(facts: Facts, analysis: Analysis, judged: NumbersJudgement | No
     writer = _NumberWriter(facts)
     first = len(analysis.findings) + 1
     written = [writer.write(cause, f"f{first + place}", first) for place, cause in enumerate(judged.causes)]
-    told = replace(
-        analysis, findings=_in_order(analysis.findings, written),
-        number_counts=(*analysis.number_counts, *judged.counts), number_notes=(*analysis.number_notes, *judged.notes),
-        number_marks=judged.marks or analysis.number_marks,
-        reference_marks=judged.distances or analysis.reference_marks,
-    )  # fmt: skip
+    before = NUMBER_RESULTS.find(analysis) or NumberResults()
+    results = NumberResults(
+        (*before.counts, *judged.counts),
+        (*before.notes, *judged.notes),
+        judged.marks or before.marks,
+        judged.distances or before.distances,
+    )
+    told = NUMBER_RESULTS.put(replace(analysis, findings=in_order(analysis.findings, written)), results)
     if any(f.severity == "critical" for f in analysis.findings):
         return told
-    return _with_verdict(facts.dataset, told, written)
+    return with_verdict(facts.dataset, told, written)
 
 
-def with_written(dataset: Dataset, analysis: Analysis, written: list[Finding]) -> Analysis:
-    """The analysis with findings on numbers that logs tell, and with their verdict where nothing else is wrong: a
-    process that ended because its numbers were wrong is no cause."""
-    first = len(analysis.findings) + 1
-    written = [replace(one, id=f"f{first + place}") for place, one in enumerate(written)]
-    critical = [one for one in written if one.severity == "critical"]
-    before = tuple(_as_consequence(one, critical[0].id) if critical else one for one in analysis.findings)
-    told = replace(analysis, findings=_in_order(before, written))
-    if any(f.severity == "critical" for f in before):
-        return told
-    return _with_verdict(dataset, told, written)
-
-
-_CHECK_EXIT = re.compile(r"exit code 1[67]\b")
-"""Exit codes of Megatron's rerun state machine: resume on another device, and a result that is wrong."""
-
-
-def _as_consequence(finding: Finding, cause: str) -> Finding:
-    """The end of a process by a check of its numbers, as a consequence of what the check found."""
-    if finding.kind != "rank-failed" or not _CHECK_EXIT.search(finding.title):
-        return finding
-    return replace(finding, severity="info", root_cause=False, caused_by=cause)
-
-
-def _in_order(before: tuple[Finding, ...], written: list[Finding]) -> tuple[Finding, ...]:
+def in_order(before: tuple[Finding, ...], written: list[Finding]) -> tuple[Finding, ...]:
     """Critical causes first, as reports list them."""
     roots = [f for f in written if f.root_cause and f.severity == "critical"]
     known = [f for f in before if f.root_cause]
@@ -137,7 +114,7 @@ def _in_order(before: tuple[Finding, ...], written: list[Finding]) -> tuple[Find
     return (*known, *roots, *(f for f in written if f not in roots), *rest)
 
 
-def _with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -> Analysis:
+def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -> Analysis:
     """The verdict on numbers of a job of which nothing worse is known."""
     roots = [f for f in written if f.root_cause]
     critical = [f for f in roots if f.severity == "critical"]
@@ -156,7 +133,8 @@ def _with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) 
         return analysis
     if analysis.verdict and not dataset.from_tensors:
         return analysis
-    asked = sum(count.asked for count in analysis.number_counts)
+    results = NUMBER_RESULTS.find(analysis) or NumberResults()
+    asked = sum(count.asked for count in results.counts)
     text = f"numbers of {plural(len(dataset.seen_ranks), 'rank')}: all of {plural(asked, 'check')} hold"
     return replace(analysis, status="unknown", verdict=text if asked else "numbers were found, and no rule applies")
 

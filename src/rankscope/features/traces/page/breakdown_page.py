@@ -9,7 +9,7 @@ import polars as pl
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.rules.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, duration, short_name
@@ -34,7 +34,7 @@ class BreakdownScreen(ListPage):
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis = dataset, analysis
-        self.traces = analysis.traces or TraceAnalysis()
+        self.traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
         self.order = 0
         self._shown: list[Total] = []
 
@@ -42,7 +42,7 @@ class BreakdownScreen(ListPage):
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether no trace was analysed."""
         del dataset
-        return analysis.traces is None or analysis.traces.steps.is_empty()
+        return TRACE_RESULTS.find(analysis) is None or TRACE_RESULTS.of(analysis).steps.is_empty()
 
     def heading(self) -> list[Line]:
         """The description of the table, and the names of its columns."""

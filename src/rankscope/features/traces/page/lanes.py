@@ -24,7 +24,7 @@ from rankscope.features.traces.page.activity import (
 )
 from rankscope.features.traces.page.busy_time import Cover, cover_of, merged
 from rankscope.features.traces.page.span_arrays import Spans, build_spans
-from rankscope.features.traces.rules.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.tui.letters import letter_number
@@ -151,7 +151,7 @@ def activities_of(kind: str) -> tuple[int, ...]:
 
 def build_lanes(dataset: Dataset, analysis: Analysis) -> TraceLanes:
     """The lanes of a dataset with traces; without an analysis of them, the clocks are unchanged."""
-    traces = analysis.traces or TraceAnalysis()
+    traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
     spans = build_spans(dataset, dict(traces.offsets))
     ranks = ranks_of(dataset)
     strands = strands_in(dataset.tracks, spans, ranks)
@@ -356,7 +356,7 @@ def traced_run(dataset: Dataset, analysis: Analysis) -> TracedRun:
     Matched operations carry the number of their match, so that they stand in one column although each trace numbers
     them differently; unmatched ones stand alone.
     """
-    matched = analysis.traces.matched if analysis.traces is not None else None
+    matched = TRACE_RESULTS.of(analysis).matched if TRACE_RESULTS.find(analysis) is not None else None
     ops = dataset.traced.with_row_index("row")
     if matched is not None and matched.height:
         known = matched.select(pl.col("row"), pl.col("seq").alias("told"))

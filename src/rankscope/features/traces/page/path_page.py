@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.path_section import counter_rows, kernel_names, operator_name, part_phrase, pattern_table
 from rankscope.features.traces.rules.critical_path import step_lengths, top_names
-from rankscope.features.traces.rules.model import PATH_KINDS, TraceAnalysis
+from rankscope.features.traces.rules.model import PATH_KINDS, TRACE_RESULTS, TraceAnalysis
 from rankscope.features.traces.rules.trace_story import group_label
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -41,7 +41,7 @@ class PathScreen(ListPage):
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis = dataset, analysis
-        self.traces = analysis.traces or TraceAnalysis()
+        self.traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
         self._all = path_rows(self.traces)
         self._by_length = False
         self._shown: list[PathRow] = []
@@ -50,7 +50,7 @@ class PathScreen(ListPage):
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether no path of a step is known."""
         del dataset
-        return analysis.traces is None or analysis.traces.path.is_empty()
+        return TRACE_RESULTS.find(analysis) is None or TRACE_RESULTS.of(analysis).path.is_empty()
 
     def heading(self) -> list[Line]:
         """The meaning of the rows, and the names of the columns."""
@@ -138,7 +138,7 @@ class PatternScreen(ListPage):
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis = dataset, analysis
-        self.traces = analysis.traces or TraceAnalysis()
+        self.traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
         self._all = [*_pattern_rows(self.traces), *_counter_rows(self.traces)]
         self._shown: list[PatternRow] = []
 
@@ -146,7 +146,7 @@ class PatternScreen(ListPage):
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether no kernels were launched again and again, and no counter was read."""
         del dataset
-        return not (_pattern_rows(traces := analysis.traces or TraceAnalysis()) or _counter_rows(traces))
+        return not (_pattern_rows(traces := TRACE_RESULTS.find(analysis) or TraceAnalysis()) or _counter_rows(traces))
 
     def heading(self) -> list[Line]:
         """The meaning of the rows, and the names of the columns."""

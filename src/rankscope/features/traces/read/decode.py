@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.features.traces.read import DETAIL_VARIABLE, DETAILS, event_names
+from rankscope.features.traces.read import event_names
 from rankscope.features.traces.read.event_columns import EventColumns
 from rankscope.features.traces.read.event_names import (
     EVENT,
@@ -34,7 +34,7 @@ from rankscope.features.traces.read.recognition import (
     end_of,
     event_pieces,
 )
-from rankscope.parsers.contents import NotThisKindError
+from rankscope.parsers.contents import DETAIL_VARIABLE, NotThisKindError
 from rankscope.parsers.matrices import NULL
 
 
@@ -135,6 +135,8 @@ def _decoded(text: bytes) -> tuple[list[Event], int]:
 
 # Events about collectives, steps and threads, found by name without decoding the others.
 
+DETAILS = ("collectives", "all")
+"""The values of schema.DETAILS, which cannot be imported without polars."""
 _WANTED_NAME = re.compile(
     rb'"name":\s*"(?=[rcvnmohxbgPptu])(?:record_param_comms"|c10d::|(?P<run>' + event_names.RUN_NAMES.encode() + rb")"
     rb"|(?:" + event_names.LIBRARIES.encode() + rb'):|ProfilerStep#|(?:thread|process)_(?:name|labels|sort_index)")'

@@ -242,3 +242,8 @@ def _plain_header(about: TraceHeader) -> tuple[Any, ...]:
 def _about(values: list[Any]) -> TraceHeader:
     about = TraceHeader(*values)
     return about._replace(groups=list(map(config_from, about.groups)))
+
+
+def origin_of(trace: TraceContent) -> tuple[str | None, str | None]:
+    """Host and version of the library that a trace names, each None if it names none."""
+    return trace.about.host or None, trace.about.library_version or None

@@ -14,6 +14,26 @@ from rankscope.features.traces.read.model import CALL_NUMBERS, TraceContent, Tra
 from rankscope.features.traces.read.recognition import TraceOrigin
 
 
+class TraceJoiner:
+    """Takes the ranges of a trace one after the other."""
+
+    def __init__(self) -> None:
+        self._parts: list[TraceContent] = []
+        self._problems: list[str] = []
+
+    def add(self, part: TraceContent) -> None:
+        """Takes the next range."""
+        self._parts.append(part)
+
+    def lost(self, problem: str | None) -> None:
+        """Notes a range that could not be read."""
+        self._problems += [problem] if problem else []
+
+    def result(self) -> TraceContent:
+        """The whole trace. Raises NotThisKindError for a trace of another program."""
+        return join_ranges(self._parts, self._problems)
+
+
 def join_ranges(parts: Sequence[TraceContent], problems: Sequence[str]) -> TraceContent:
     """The whole trace; `problems` come from ranges that could not be read.
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.attempts import Attempt
+from rankscope.assemble.gathering import GatheredJob
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.traces.read.model import TracedCall
+from rankscope.features.traces.read.model import TraceContent, TracedCall
 from rankscope.features.traces.rows import device_operations, span_tables, trace_ranks
 from rankscope.features.traces.rows.device_operations import DeviceOperation, TraceGroups
 from rankscope.features.traces.rows.span_tables import SpanRoles
 from rankscope.features.traces.rows.trace_window import TraceWindow, current_table, settle_clock_bases
-from rankscope.kinds.input_kinds import DUPLICATE
+from rankscope.kinds.input_kinds import DUPLICATE, LOG, TRACE
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.safe_values import RANK_LIMIT
 
@@ -38,53 +37,50 @@ class TraceWindows:
     """Those of the chosen run."""
     world: int
     """Ranks of the job, as far as traces have them."""
-    run: int = 0
-    """The number of the chosen run."""
-    runs: pl.DataFrame = field(default_factory=lambda: schema.empty(schema.ATTEMPTS))
-    """A row for each run, if there are several."""
+    attempt: tuple[int, pl.DataFrame] | None = None
+    """The number of the chosen run, and a table with a row for each run, if there are several."""
+    stacks: Sequence[Any] = ()
+
+    def add_tables(self, tables: Tables, world: int) -> tuple[Tables, int]:
+        """The tables with those of traces; the number of ranks stays."""
+        return {**tables, **add_trace_tables(tables, self, world)}, world
+
+    def finish(self, tables: Tables) -> None:
+        """Nothing is left to do."""
 
 
 def arrange_trace(source: SourceFile) -> None:
     """Sorts the spans of a trace directly after its read, while others are still being read."""
-    if source.trace is not None:
-        source.drawn = span_tables.arrange_spans(TraceWindow(-1, source, source.trace))
+    if isinstance(source.content, TraceContent):
+        source.drawn = span_tables.arrange_spans(TraceWindow(-1, source, source.content))
 
 
-class AttemptChoice(NamedTuple):
-    """The attempt of the job whose traces are read."""
-
-    dumped: Sequence[Attempt]
-    """Attempts with dumps."""
-    chosen: int
-    asked: bool
-    """Whether the user has chosen it."""
-    alone: bool
-    """There are neither dumps nor logs."""
-
-
-def read_windows(
-    sources: Sequence[tuple[int, SourceFile]], choice: AttemptChoice, pattern: re.Pattern[str] | None
-) -> TraceWindows:
-    """The traces among the sources, which are given with their rows of `files`. Raises NoSuchAttemptError."""
+def gather_traces(job: GatheredJob) -> TraceWindows | None:
+    """The traces of a job with their ranks; None without one. Raises NoSuchAttemptError."""
+    traces = [(place, source) for place, source in enumerate(job.sources) if source.kind == TRACE.name]
     windows = _distinct(
-        [TraceWindow(place, source, source.trace) for place, source in sources if source.trace is not None]
+        [TraceWindow(at, source, source.content) for at, source in traces if isinstance(source.content, TraceContent)]
     )
+    if not windows:
+        return None
+    dumped, (chosen, pattern, _) = job.runs, job.choice
+    alone = not dumped and not any(source.kind == LOG.name and source.content is not None for source in job.sources)
     settle_clock_bases(windows)
     for window in windows:
         trace_ranks.claim_trace_rank(window, pattern)
     runs = trace_ranks.split_trace_runs(windows)
-    run = trace_ranks.chosen_run(runs, choice.dumped, choice.chosen, asked=choice.asked, alone=choice.alone)
+    run = trace_ranks.chosen_run(runs, dumped, chosen, asked=job.asked, alone=alone)
     for number, one in enumerate(runs):
         trace_ranks.settle_trace_ranks(one.windows)
         for window in one.windows:
-            window.source.attempt = number if not choice.dumped else choice.chosen if number == run else None
+            window.source.attempt = number if not dumped else chosen if number == run else None
             window.source.used = number == run and window.source.note != trace_ranks.UNTOLD
     used = [window for window in runs[run].windows if window.source.used]
     trace_ranks.settle_loops(used)
     _, unread = current_table()
     if unread is not None:
         used[0].source.note = "; ".join(filter(None, (used[0].source.note, unread)))
-    return TraceWindows(used, trace_world(used), run, trace_ranks.trace_attempts(runs))
+    return TraceWindows(used, trace_world(used), (run, trace_ranks.trace_attempts(runs)))
 
 
 def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from rankscope.analysis.model import FeaturePart
 from rankscope.schema.tables import empty
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
@@ -252,3 +253,7 @@ class TraceAnalysis:
     def residual_ns(self) -> int | None:
         """The largest residual of a file that was aligned to another; None without one."""
         return max(self.residuals.values(), default=None)
+
+
+TRACE_RESULTS = FeaturePart[TraceAnalysis]("traces")
+"""Results of traces in an analysis."""

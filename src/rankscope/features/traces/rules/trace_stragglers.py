@@ -12,7 +12,7 @@ from rankscope.analysis.model import Analysis, Confidence, Evidence, Finding, Gr
 from rankscope.analysis.places import Places
 from rankscope.features.traces.rules.host_time import span_text
 from rankscope.features.traces.rules.lateness_causes import LATE_QUANTILE, PROFILER_FRAMES
-from rankscope.features.traces.rules.model import Lateness, TraceAnalysis
+from rankscope.features.traces.rules.model import TRACE_RESULTS, Lateness, TraceAnalysis
 from rankscope.features.traces.rules.trace_story import TraceStory, group_label
 from rankscope.schema import Dataset, Frame
 from rankscope.text.wording import digits, duration, plural, ranks_text
@@ -293,7 +293,7 @@ CLEARING_EVIDENCE = (
 
 def explain_traced(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
     """Explains why a rank is accused of being late, or why not."""
-    traces = analysis.traces or TraceAnalysis()
+    traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
     accusing = next((f for f in analysis.findings if rank in f.culprit_ranks), None)
     if accusing is not None:
         rule = LATENESS_RULE if accusing.kind == "straggler" else accusing.explanation

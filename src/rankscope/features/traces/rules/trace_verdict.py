@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from rankscope.analysis.facts import Facts
 from rankscope.analysis.late_ranks import FEWEST_UNITS
 from rankscope.analysis.model import Analysis, Evidence, Finding, GroupRef, Status
 from rankscope.analysis.places import Places
 from rankscope.features.traces.rules.lateness import MATCH_COLUMNS, communication_spans, most_frequent_last
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.features.traces.rules.trace_story import TraceStory, group_label
 from rankscope.features.traces.rules.trace_stragglers import StragglerWriter, lost_text
 from rankscope.schema import Dataset, Group
@@ -203,9 +205,9 @@ def _are_sisters(routes: Sequence[Sequence[int]], hosts: Mapping[int, str]) -> b
     return len(set(ranks)) == len(ranks) and len(crossed) == 1
 
 
-def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:
-    """The analysis with the results of traces: findings, `traces`, and the verdict if nothing worse is known."""
-    dataset = story.dataset
+def with_traces(facts: Facts, analysis: Analysis) -> Analysis:
+    """The analysis with the results of traces: findings, and the verdict if nothing worse is known."""
+    story, dataset = TraceStory(facts.dataset), facts.dataset
     places = Places(dataset)
     writer, links = StragglerWriter(story, places), link_findings(story, places)
     late, rest = writer.findings(), [*links, *writer.suspects()]
@@ -213,7 +215,7 @@ def with_traces(analysis: Analysis, story: TraceStory) -> Analysis:
     if worse:
         late = [replace(f, root_cause=False) for f in late]
     findings = _joined(analysis.findings, late, rest, worse=worse)
-    told = replace(analysis, findings=findings, traces=story.analysis())
+    told = TRACE_RESULTS.put(replace(analysis, findings=findings), story.analysis())
     if worse or analysis.status == "failed":
         return told
     slow = [f for f in findings if f.kind == "straggler" and f.culprit_ranks]

@@ -15,7 +15,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.rules.model import TraceAnalysis
+from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, rank_ranges, ranks_text
 from rankscope.tui.detail.line_widgets import LineList, Lines
@@ -164,7 +164,7 @@ class HeatScreen(GridPage):
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis = dataset, analysis
-        self.traces = analysis.traces or TraceAnalysis()
+        self.traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
         self.metric = 0
         self.heat = build_heat(self.traces.steps, METRICS[0])
         self._folded = True
@@ -174,7 +174,7 @@ class HeatScreen(GridPage):
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether no trace holds a step."""
         del dataset
-        return analysis.traces is None or analysis.traces.steps.is_empty()
+        return TRACE_RESULTS.find(analysis) is None or TRACE_RESULTS.of(analysis).steps.is_empty()
 
     @property
     def columns(self) -> Sequence[int]:

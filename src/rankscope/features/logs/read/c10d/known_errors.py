@@ -71,6 +71,12 @@ def current_table(users: str | None = None) -> tuple[tuple[KnownError, ...], str
     return with_users_rows(packaged_table(), read_table, FORM.users_path(users))
 
 
+def checked_environment(path: Path) -> dict[str, str]:
+    """The environment that names the user's own table to processes that read. Raises TableError for a wrong one."""
+    read_table(path)
+    return {FORM.variable: str(path.resolve())}
+
+
 def read_table(path: Path) -> tuple[KnownError, ...]:
     """A user's own table with the columns `id`, `role` and `pattern` at least. Raises TableError."""
     return _read(FORM.text_of(path), str(path))

@@ -21,9 +21,8 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.rules.model import TraceAnalysis
-from rankscope.report.markdown import render_markdown
-from rankscope.report.output_files import new_file, replaced_file, write_next
+from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
+from rankscope.report.output_files import new_file, replaced_file
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 
@@ -82,7 +81,7 @@ _LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtim
 
 def write_merged(dataset: Dataset, analysis: Analysis, out: Output, *, flows: bool = True) -> int:
     """Writes all spans as one document; returns the number of events."""
-    traces = analysis.traces or TraceAnalysis()
+    traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
     base = _base(dataset, traces)
     spans = _SpanPieces(dataset, traces, base)
     out.write(orjson.dumps({"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base})[:-1])
@@ -303,12 +302,3 @@ def _arrow(rows: pl.DataFrame, ph: str, name: str, place: tuple[str, str, str]) 
     # an arrow ends at the slice around that time, not at the next one
     end = [pl.lit("e").alias("bp")] if ph != "s" else []
     return _encoded(rows.select(*fixed, *where, *end))
-
-
-# The report that the app exports.
-
-
-def export_markdown(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """Writes the Markdown report as `findings.md`, or the next free `findings-2.md`, and returns its place in words."""
-    content = render_markdown(dataset, analysis).encode("utf-8", "backslashreplace")
-    return write_next(directory, "findings", content)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from rankscope.analysis.model import Analysis
+from rankscope.report.blocks import Records, Section
 from rankscope.schema import Dataset
 from rankscope.text.secrets import hide
-from rankscope.text.wording import moment, ranks_text
+from rankscope.text.wording import moment, plural, ranks_text
 
 MOST_JSON_LINES = 1_000
 """Most lines in the JSON report."""
@@ -118,16 +120,22 @@ def excerpt_source(said: LogExcerpt) -> str:
     return ", ".join(filter(None, parts))
 
 
-def text_lines(said: Sequence[LogExcerpt], more: int) -> list[tuple[str, str]]:
-    """(role, line) for a text report, with the number of omitted lines."""
-    lines = [(one.role, _line(one)) for one in said]
-    return [*lines, ("", f"({more:,} more in the JSON report)")] if more else lines
-
-
-def _line(one: LogExcerpt) -> str:
-    times = f", {one.lines:,} lines" if one.lines > 1 else ""
-    place = excerpt_source(one)
-    return f"{one.who}{times}: {one.text[:LONGEST_LINE]}" + (f" ({place})" if place else "")
+def section(dataset: Dataset, _: Analysis) -> Iterator[Section]:
+    """The lines of logs that tell why the job broke, in a report for people."""
+    excerpts, left = shown_excerpts(dataset)
+    rows = [
+        (
+            excerpt.role,
+            excerpt.who + (f", {excerpt.lines:,} lines" if excerpt.lines > 1 else ""),
+            excerpt.text[:LONGEST_LINE],
+            excerpt_source(excerpt),
+        )
+        for excerpt in excerpts
+    ]
+    more = f"{plural(left, 'line')} more in the JSON report" if left else ""
+    if rows:
+        head = ("role", "who", "what", "where")
+        yield Section("Lines of logs", (Records(head=head, rows=rows, placed=True, labelled=True, more=more),))
 
 
 def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
@@ -149,3 +157,9 @@ def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
         ),
     )
     return [{**row, "text": hide(row["text"] or "")} for row in first.to_dicts()], rows.height - first.height
+
+
+def json_keys(dataset: Dataset, _: Analysis) -> dict[str, Any]:
+    """The keys `messages` and `more_messages` of the JSON report."""
+    messages, more = json_rows(dataset)
+    return {"messages": messages, "more_messages": more}

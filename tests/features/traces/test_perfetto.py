@@ -16,9 +16,10 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces import perfetto
+from rankscope.features.traces.perfetto import export_merged, save_merged, write_merged
 from rankscope.features.traces.read.decode import decode_range
-from rankscope.report import perfetto
-from rankscope.report.perfetto import export_merged, save_merged, write_merged
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.schema import Dataset
 from tests.traces import MS, training
 
@@ -47,8 +48,8 @@ def events(ph: str) -> list[dict[str, Any]]:
 def test_every_span_is_there_at_its_aligned_time() -> None:
     dataset, analysis = job()
     document = written(dataset, analysis)
-    assert analysis.traces is not None
-    offsets = analysis.traces.offsets
+    assert TRACE_RESULTS.find(analysis) is not None
+    offsets = TRACE_RESULTS.of(analysis).offsets
     assert abs(offsets[1] - offsets[0] + AHEAD) < 20_000
     file_of = dict(dataset.tracks.select("track", "file").iter_rows())
     rows = dataset.spans.select("track", pl.col("name").cast(pl.String), "start_ns", "duration_ns").iter_rows()

@@ -1,0 +1,95 @@
+"""Blocks of a report: a section is made once of them, and each form (text, Markdown, HTML) draws them in its own way.
+
+All texts in blocks are data: a form makes them harmless where it draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rankscope.analysis.model import Analysis
+from rankscope.kinds.features import FEATURES
+from rankscope.kinds.functions import function
+from rankscope.schema import Dataset
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """A table of short cells."""
+
+    head: Row
+    rows: Sequence[Row]
+    title: str = ""
+    numbers: tuple[int, ...] | None = None
+    """Columns whose cells end at one edge; None for all but the first."""
+    narrow: int | None = None
+    """Number of columns that fit into 80 characters; None for all."""
+    more: str = ""
+    """Sentence on rows that are left out; "" if none is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """A table with sentences in its cells: a narrow form shows each row as lines below its label."""
+
+    head: Row
+    rows: Sequence[Row]
+    """A label, sentences, and at last the place that they come from, if `placed`."""
+    placed: bool = False
+    labelled: bool = False
+    """The label is one of few words: it stands at the side, and else before a colon."""
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """Sentences of a list."""
+
+    lines: Sequence[str]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """One sentence, or a few."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingDetail:
+    """One respect of a finding; a form leaves out one without lines."""
+
+    label: str
+    """Its name in few letters, for a narrow form."""
+    title: str
+    lines: Sequence[str]
+    """Texts; the first of frames of a stack is the innermost."""
+    form: Literal["fact", "evidence", "steps", "list", "frames"] = "fact"
+    """One line; lines with their places; steps in their order; sentences; frames of a stack."""
+    owner: str = ""
+    """The thread whose frames these are."""
+    rows: Sequence[Row] = ()
+    """Evidence as place, rank and text."""
+
+
+Block = Grid | Records | Bullets | Prose
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled part of a report."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+def feature_sections(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
+    """The sections of all features that the job has something for, in the order of reports."""
+    for feature in sorted(FEATURES, key=lambda feature: feature.place):
+        if feature.section and dataset.has_any(feature.tables):
+            yield from function(feature.section)(dataset, analysis)
