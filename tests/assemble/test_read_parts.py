@@ -32,7 +32,7 @@ def scenario(fault: str, mode: str) -> Scenario:
     return make(fault, SEED, "small", ALL_MODES[mode].job)
 
 
-@pytest.fixture(params=[(fault, mode) for fault in FAULTS for mode in MODES], ids=" ".join)
+@pytest.fixture(scope="module", params=[(fault, mode) for fault in FAULTS for mode in MODES], ids=" ".join)
 def job(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Truth]]:
     """The dumps of a job, and what is true of it."""
     fault, mode = request.param
@@ -46,6 +46,12 @@ def judged(folder: Path, **parts: Any) -> tuple[Dataset, Analysis]:
     return dataset, analyse(dataset)
 
 
+@pytest.fixture(scope="module")
+def whole(job: tuple[Path, Truth]) -> tuple[Dataset, Analysis]:
+    """The job read as a whole."""
+    return judged(job[0])
+
+
 def culprits(analysis: Analysis) -> set[int]:
     """The ranks that critical root causes name."""
     roots = [f for f in analysis.findings if f.root_cause and f.severity == "critical"]
@@ -57,22 +63,21 @@ def accused(analysis: Analysis, truth: Truth) -> frozenset[int]:
     return innocents([asdict(finding) for finding in analysis.findings], truth)
 
 
-def test_the_end_of_the_rings_names_the_same_culprits(job: tuple[Path, Truth]) -> None:
-    folder, _ = job
-    _, whole = judged(folder)
-    dataset, part = judged(folder, last=COVERING)
-    assert culprits(part) == culprits(whole)
-    assert part.verdict == f"{whole.verdict} (read: the last 40 entries of each dump)"
-    assert dataset.missing_ranks == judged(folder)[0].missing_ranks
+def test_the_end_of_the_rings_names_the_same_culprits(job: tuple[Path, Truth], whole: tuple[Dataset, Analysis]) -> None:
+    dataset, part = judged(job[0], last=COVERING)
+    assert culprits(part) == culprits(whole[1])
+    assert part.verdict == f"{whole[1].verdict} (read: the last 40 entries of each dump)"
+    assert dataset.missing_ranks == whole[0].missing_ranks
 
 
-def test_the_history_of_one_group_names_the_same_culprits(job: tuple[Path, Truth]) -> None:
-    folder, _ = job
-    dataset, whole = judged(folder)
+def test_the_history_of_one_group_names_the_same_culprits(
+    job: tuple[Path, Truth], whole: tuple[Dataset, Analysis]
+) -> None:
+    dataset, said = whole
     name = min(text for text in dataset.groups["description"] if text)
     count = dataset.groups.filter(dataset.groups["description"] == name).height
-    _, part = judged(folder, groups=(name,))
-    assert culprits(part) == culprits(whole)
+    _, part = judged(job[0], groups=(name,))
+    assert culprits(part) == culprits(said)
     assert f"(read: {count} of {dataset.groups.height} group" in part.verdict
 
 
@@ -82,9 +87,9 @@ def test_fewer_entries_than_the_divergence_needs_accuse_nobody_else(job: tuple[P
     assert not accused(judged(folder, last=last)[1], truth)
 
 
-def test_ranks_that_are_left_out_are_not_missing(job: tuple[Path, Truth]) -> None:
+def test_ranks_that_are_left_out_are_not_missing(job: tuple[Path, Truth], whole: tuple[Dataset, Analysis]) -> None:
     folder, truth = job
-    ranks = frozenset(judged(folder)[0].every_rank[::2])
+    ranks = frozenset(whole[0].every_rank[::2])
     dataset, part = judged(folder, ranks=ranks)
     assert not accused(part, truth)
     assert set(dataset.seen_ranks) <= ranks

@@ -88,6 +88,12 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which commands run."""
+    return tmp_path_factory.mktemp("work")
+
+
 class ParsedError(Exception):
     """The arguments of a program are read, and it shall not go on."""
 
@@ -164,14 +170,17 @@ RUN = [
 
 @pytest.mark.parametrize("page", list(dict.fromkeys(one.page for one in RUN)))
 def test_commands_run_and_print_what_the_page_shows(
-    page: str, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    page: str, workspace: Path, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    shutil.copytree(workspace, tmp_path / "work", symlinks=True)
+    # the same folder for each page: processes that read files are used again where they are
+    for path in work.iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    shutil.copytree(workspace, work, symlinks=True, dirs_exist_ok=True)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("RANKSCOPE_NO_CACHE", "1")
     wrong = []
     for shown in (one for one in RUN if one.page == page):
-        monkeypatch.chdir(tmp_path / "work")
+        monkeypatch.chdir(work)
         for words in map(words_of, shown.calls):
             if words[:1] == ["cd"] and Path(words[1]).is_dir():
                 monkeypatch.chdir(words[1])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from typing import Any
+
+_CONTAINERS = (dict, list, tuple)
+_CONSTANTS = {None: b"N", True: b"\x88", False: b"\x89"}
 
 
 def torch_pickle(value: object) -> bytes:
@@ -15,67 +17,86 @@ def torch_pickle(value: object) -> bytes:
 class _Writer:
     def __init__(self) -> None:
         self.out = bytearray(b"\x80\x02")
-        self.memo: dict[object, int] = {}
-        self.uses: Counter[int] = Counter()
+        self.references: dict[object, bytes] = {}
+        """By string, or id of a dict, what refers to it."""
+        self.shared: set[int] = set()
+        """Ids of dicts that are met more than once."""
 
     def dump(self, value: object) -> bytes:
-        self._count(value)
+        self._find_shared(value)
         self._put(value)
-        self._index(b"q", b"r", len(self.memo))  # the whole is memoised, too
+        self.out += _indexed(b"q", b"r", len(self.references))  # the whole is memoised, too
         return bytes(self.out + b".")
 
-    def _count(self, value: Any) -> None:
-        self.uses[id(value)] += isinstance(value, dict)
-        if isinstance(value, dict | list | tuple):
-            for item in value.values() if isinstance(value, dict) else value:
-                self._count(item)
+    def _find_shared(self, value: object) -> None:
+        waiting, met = [value], set[int]()
+        while waiting:
+            holder: Any = waiting.pop()
+            if isinstance(holder, dict):
+                if id(holder) in met:
+                    self.shared.add(id(holder))
+                    continue
+                met.add(id(holder))
+                holder = holder.values()
+            elif not isinstance(holder, list | tuple):
+                continue
+            waiting += [item for item in holder if isinstance(item, _CONTAINERS)]
 
     def _put(self, value: Any) -> None:
-        if value is None or isinstance(value, bool):
-            self.out += {None: b"N", True: b"\x88", False: b"\x89"}[value]
+        if isinstance(value, str | dict):
+            reference = self.references.get(value if isinstance(value, str) else id(value))
+            if reference is None:
+                self._put_new(value)
+            else:
+                self.out += reference
+        elif value is None or isinstance(value, bool):
+            self.out += _CONSTANTS[value]
         elif isinstance(value, int):
-            self._integer(value)
+            self.out += _integer(value)
         elif isinstance(value, float):
             self.out += b"G" + struct.pack(">d", value)
-        elif isinstance(value, str):
-            self._memoised(("s", value), value)
-        elif isinstance(value, dict):
-            self._memoised(("d", id(value)), value)
         elif isinstance(value, tuple):
             for item in value:
                 self._put(item)
             self.out += b"\x86"
         else:
-            self._items(b"](", value, b"e")
+            self.out += b"]("
+            for item in value:
+                # most items are frames that stand further up
+                reference = self.references.get(id(item))
+                if reference is None:
+                    self._put(item)
+                else:
+                    self.out += reference
+            self.out += b"e"
 
-    def _memoised(self, key: object, value: Any) -> None:
-        if key in self.memo:
-            self._index(b"h", b"j", self.memo[key])
-            return
+    def _put_new(self, value: str | dict[Any, Any]) -> None:
         if isinstance(value, str):
             text = value.encode()
             self.out += b"X" + struct.pack("<I", len(text)) + text
         else:
-            self._items(b"}(", [x for pair in value.items() for x in pair], b"u")
-        if isinstance(value, str) or self.uses[id(value)] > 1:
-            self._index(b"q", b"r", self.memo.setdefault(key, len(self.memo)))
+            self.out += b"}("
+            for name, item in value.items():
+                self._put(name)
+                self._put(item)
+            self.out += b"u"
+            if id(value) not in self.shared:
+                return
+        index = len(self.references)
+        self.out += _indexed(b"q", b"r", index)
+        self.references[value if isinstance(value, str) else id(value)] = _indexed(b"h", b"j", index)
 
-    def _index(self, short: bytes, long: bytes, index: int) -> None:
-        self.out += short + bytes([index]) if index < 256 else long + struct.pack("<I", index)
 
-    def _items(self, start: bytes, values: list[Any], end: bytes) -> None:
-        self.out += start
-        for value in values:
-            self._put(value)
-        self.out += end
+def _indexed(short: bytes, long: bytes, index: int) -> bytes:
+    return short + bytes([index]) if index < 256 else long + struct.pack("<I", index)
 
-    def _integer(self, value: int) -> None:
-        if 0 <= value < 256:
-            self.out += b"K" + bytes([value])
-        elif 0 <= value < 65536:
-            self.out += b"M" + struct.pack("<H", value)
-        elif -(2**31) <= value < 2**31:
-            self.out += b"J" + struct.pack("<i", value)
-        else:
-            raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)
-            self.out += b"\x8a" + bytes([len(raw)]) + raw
+
+def _integer(value: int) -> bytes:
+    if 0 <= value < 256:
+        return b"K" + bytes([value])
+    if 0 <= value < 65536:
+        return b"M" + struct.pack("<H", value)
+    if -(2**31) <= value < 2**31:
+        return b"J" + struct.pack("<i", value)
+    raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)
+    return b"\x8a" + bytes([len(raw)]) + raw

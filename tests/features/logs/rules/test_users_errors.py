@@ -79,24 +79,28 @@ def test_the_group_rank_tells_who_prints_any_line(job: Job) -> None:
     assert harm["waiting_ranks"] == [7]
 
 
-@pytest.mark.parametrize(
-    ("column", "cell", "where"),
-    [
-        ("id", "flux-lost", "flux lost"),
-        ("name", "no more flux", "no more flux"),
-        ("meaning", "The flux is gone.", "The flux is gone."),
-        ("next", "Refill it.", "Refill it."),
-        ("layer", "engine", '"layer": "engine"'),
-        ("source", "https://wiki.example/flux", "https://wiki.example/flux"),
-    ],
-)
-def test_each_text_is_told(column: str, cell: str, where: str, job: Job) -> None:
-    row = {"id": "flux", "role": "root", "pattern": "lost its flux"}
-    assert where not in job.run("[rank1]: lost its flux\n", row)[1]
-    assert where in job.run("[rank1]: lost its flux\n", {**row, column: cell})[1]
-
-
 FLUX = "[rank1]: lost its flux\n"
+TOLD = {
+    "name": ("no more flux", "no more flux"),
+    "meaning": ("The flux is gone.", "The flux is gone."),
+    "next": ("Refill it.", "Refill it."),
+    "layer": ("engine", '"layer": "engine"'),
+    "source": ("https://wiki.example/flux", "https://wiki.example/flux"),
+}
+"""By column a cell, and what the report then shows."""
+
+
+def test_each_text_is_told(job: Job) -> None:
+    row = {"id": "flux", "role": "root", "pattern": "lost its flux"}
+    plain = job.run(FLUX, row)[1]
+    full = job.run(FLUX, {**row, **{column: cell for column, (cell, _) in TOLD.items()}})[1]
+    # a name takes the place of the id
+    named = job.run(FLUX, {**row, "id": "flux-lost"})[1]
+    shown = [*(where for _, where in TOLD.values()), "flux lost"]
+    assert [where for where in shown if where in plain] == []
+    assert [where for where in shown if where not in full] == ["flux lost"] and "flux lost" in named
+
+
 WAITS = "[rank0]: lost its flux of 1, 2\n[rank3]: lost its flux of 2, 4\n"
 LOGS = {"awaited": WAITS, "refused-call": "[rank1]: lost its flux\n[rank1]: OSError: host unreachable gate\n"}
 

@@ -10,7 +10,7 @@ from benchmarks.healthy_memory import LEAK, judge, run_job
 from rankscope.features.memory.rules.memory_growth import FEWEST_SAMPLES
 
 pytestmark = pytest.mark.torch
-STEPS = 200
+STEPS = 80
 
 
 @pytest.mark.parametrize(("variant", "accused"), [("pp", ()), ("uneven-last-batch", ()), (LEAK, (1,))])
