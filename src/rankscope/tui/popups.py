@@ -81,7 +81,7 @@ class ChoiceScreen(ModalScreen[int | None]):
         super().__init__(classes="-ascii" if options.ascii_only else None)
         self._options = options
         self._heading = title
-        self._choices = [Choice(one) if isinstance(one, str) else one for one in choices]
+        self._choices = [Choice(choice) if isinstance(choice, str) else choice for choice in choices]
         self._letters = {choice.key: at for at, choice in enumerate(self._choices) if choice.key}
 
     def compose(self) -> ComposeResult:

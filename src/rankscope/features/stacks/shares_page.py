@@ -62,7 +62,8 @@ class SharesScreen(TablePage[ShareRow]):
     def _difference(self) -> list[Span | str]:
         differences = []
         if self._tree is not None and self._odd_rank is not None:
-            differences = [one for one in rank_differences(self._tree, self._odd_rank) if one.more > 0]
+            every = rank_differences(self._tree, self._odd_rank)
+            differences = [difference for difference in every if difference.more > 0]
         if not differences:
             return [Span("no rank differs from the others", "dim")]
         first = differences[0]

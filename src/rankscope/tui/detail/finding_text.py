@@ -96,7 +96,7 @@ def fitted(texts: Iterable[tuple[str, str]], width: int, height: int, spare: Seq
     while sum(left.values()) > height and max(left.values(), default=0) > 1:
         longest = max(left, key=lambda title: (left[title], title != "because"))
         left[longest] -= 1
-    return [one for title, lines in parts for one in _first(lines, left[title], width)]
+    return [part for title, lines in parts for part in _first(lines, left[title], width)]
 
 
 _IN_FULL = "v f shows this finding with all evidence, v i all files with their problems"

@@ -281,7 +281,7 @@ def _place(row: dict[str, Any]) -> str:
 
 def _labelled(rows: Iterable[tuple[str, str]], width: int) -> list[Line]:
     parts = (line(Span(f"{plain(name):<{_LABEL}} ", "dim"), plain(text)) for name, text in rows)
-    return [piece for one in parts for piece in wrap(one, width, _LABEL + 1)]
+    return [piece for row in parts for piece in wrap(row, width, _LABEL + 1)]
 
 
 def _text(text: str | None) -> list[str]:

@@ -113,9 +113,11 @@ def _others(rows: pl.DataFrame, at_ns: int | None) -> tuple[pl.DataFrame, bool]:
     return undated.sort("place", "row"), False
 
 
-def own_line(one: Own) -> Line:
+def own_line(said: Own) -> Line:
     """A line of the rank: when, role, text."""
-    return line(Span(f"{when(one.time_ns, one.resolution_ns)} ", "dim"), letter(one.role), f" {plain(brief(one.text))}")
+    return line(
+        Span(f"{when(said.time_ns, said.resolution_ns)} ", "dim"), letter(said.role), f" {plain(brief(said.text))}"
+    )
 
 
 def messages_part(index: OpIndex, _analysis: Analysis, rank: int, operation: Row | None) -> DetailPart:
@@ -133,7 +135,7 @@ def messages_part(index: OpIndex, _analysis: Analysis, rank: int, operation: Row
 
 def most_telling(said: Around) -> Own | None:
     """The first root cause in the lines of the rank, or else the first line of a victim."""
-    return next((one for role in _NAMED for one in said.own if one.role == role), None)
+    return next((message for role in _NAMED for message in said.own if message.role == role), None)
 
 
 def said_lines(said: Around, width: int) -> list[Line]:
@@ -143,17 +145,17 @@ def said_lines(said: Around, width: int) -> list[Line]:
         lines += [line(Span("log", "head")), *wrapped(map(own_line, said.own), width, 2)]
     if said.others:
         title = "others said within a second" if said.timed else "others said, at an unknown time"
-        lines += [line(Span(title, "head")), *wrapped((_other(one) for one in said.others), width, 2)]
+        lines += [line(Span(title, "head")), *wrapped((_other(excerpt) for excerpt in said.others), width, 2)]
     return lines
 
 
-def _other(one: LogExcerpt) -> Line:
+def _other(excerpt: LogExcerpt) -> Line:
     """A line of other ranks: first time, role, ranks, text."""
-    who = ranks_text(one.ranks, 20) if one.ranks else "unknown rank"
-    same = ": same line" if len(one.ranks) > 1 else ""
+    who = ranks_text(excerpt.ranks, 20) if excerpt.ranks else "unknown rank"
+    same = ": same line" if len(excerpt.ranks) > 1 else ""
     return line(
-        Span(f"{when(one.time_ns, None)} ", "dim"),
-        letter(one.role),
+        Span(f"{when(excerpt.time_ns, None)} ", "dim"),
+        letter(excerpt.role),
         Span(f" {who}{same}", "bold"),
-        f"  {plain(brief(one.text))}",
+        f"  {plain(brief(excerpt.text))}",
     )

@@ -150,10 +150,10 @@ def _grid(kind: str, rows: pl.DataFrame, stages: Mapping[int, int]) -> MemoryGri
     ranks = rows["rank"].to_numpy()[first].astype(np.int64)
     places, starts = _columns(rows[key], by_step=by_step, most=int(np.diff(ends).max()))
     sizes = {name: _most(rows[name], ends, places, len(starts)) for name in SIZES}
-    known = {name: one for name, one in sizes.items() if not np.isnan(one).all()}
+    known = {name: size for name, size in sizes.items() if not np.isnan(size).all()}
     # the capacity of the device of each series; 0 where it is not known
     capacity = np.maximum.reduceat(rows["capacity"].fill_null(0).to_numpy(), first).astype(np.float32)
-    scales = {name: _scale(one, capacity) for name, one in known.items()}
+    scales = {name: _scale(size, capacity) for name, size in known.items()}
     if held_name(kind) in known:
         known[GROWTH] = _growth(known[held_name(kind)])
         least = LEAST_GROWTH * float(np.nanmax(known[held_name(kind)]))

@@ -165,7 +165,7 @@ class MemoryScreen(BinnedPage):
             for series in marked_series(self.grid, mark):
                 self._marked.setdefault(series, mark)
         memory, held = MEMORY_RESULTS.find(self.analysis), held_name(self.grid.kind)
-        grows = memory is not None and any(kind_of(one.device) == self.grid.kind for one in memory.growths)
+        grows = memory is not None and any(kind_of(growth.device) == self.grid.kind for growth in memory.growths)
         wanted = next((mark.size for mark in self._marked.values()), GROWTH if grows else held)
         self.size_shown = wanted if wanted in self.grid.bytes else next(iter(self.grid.bytes))
         self.per = self.fitting
@@ -188,7 +188,7 @@ class MemoryScreen(BinnedPage):
             return [line(Span(" memory", "head"), Span("  arranging" if waits else "", "dim"))]
         width = self.size.width
         head = verdict_line(self.marks, self.analysis), scale_line(self.grid, self.size_shown)
-        return [*(cut(one, width) for one in head), self._ruler()]
+        return [*(cut(parts, width) for parts in head), self._ruler()]
 
     def search(self, text: str) -> int:
         """Lists the rows, of a rank only its own."""
@@ -280,11 +280,13 @@ class MemoryScreen(BinnedPage):
         """Goes to the next or previous marked rank."""
         if not self.grids or not len(self._lows):
             return
-        rows = sorted({int(np.searchsorted(self._lows, one, "right")) - 1 for one in self._marked})
+        rows = sorted({int(np.searchsorted(self._lows, series, "right")) - 1 for series in self._marked})
         here = self.listing.cursor
         left = [at for at in rows if at > here] if by > 0 else [at for at in rows[::-1] if 0 <= at < here]
         if left:
-            series = next(one for one in sorted(self._marked) if self._lows[left[0]] <= one < self._highs[left[0]])
+            series = next(
+                marked for marked in sorted(self._marked) if self._lows[left[0]] <= marked < self._highs[left[0]]
+            )
             self._go(series)
         else:
             self.note(f"no rank is marked {'below' if by > 0 else 'above'} this one")

@@ -161,8 +161,9 @@ def mark_line(mark: MemoryMark) -> Line:
 
 def slope_line(analysis: Analysis, rank: int, device: str, slope: MemoryGrowth | None) -> Line:
     """The slope of a device that has no mark of a leak; `slope` is None for few samples."""
-    growths = MEMORY_RESULTS.of(analysis).growths if MEMORY_RESULTS.find(analysis) is not None else ()
-    grown = next((one for one in growths if (one.rank, one.device) == (rank, device)), None)
+    results = MEMORY_RESULTS.find(analysis)
+    growths = results.growths if results is not None else ()
+    grown = next((growth for growth in growths if (growth.rank, growth.device) == (rank, device)), None)
     if grown is not None:
         return line(Span("slope  ", "dim"), f"{rate_text(grown)}; most ranks grow, so none is marked")
     if slope is None or not math.isfinite(slope.high - slope.low):
@@ -186,7 +187,7 @@ def rank_memory(analysis: Analysis, rank: int) -> str:
     memory = MEMORY_RESULTS.find(analysis)
     if memory is None:
         return ""
-    growths = {one.device: f", grows by {rate_text(one)}" for one in memory.growths if one.rank == rank}
+    growths = {growth.device: f", grows by {rate_text(growth)}" for growth in memory.growths if growth.rank == rank}
     rows = memory.held.filter(pl.col("rank") == rank).select("device", "peak", "last", "capacity")
     devices = [
         f"{plain(device)} {byte_count(peak)}{f' of {byte_count(capacity)}' if capacity else ''} at its peak, "

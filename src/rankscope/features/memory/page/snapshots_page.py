@@ -329,7 +329,7 @@ def stack_text(lines: Lines) -> list[Line]:
     return [
         line(
             Span("by     " if at == 0 else "       ", "dim"),
-            plain(f"{one.function} {one.file}:{one.line}" if one.file else one.function),
+            plain(f"{frame.function} {frame.file}:{frame.line}" if frame.file else frame.function),
         )
-        for at, one in enumerate(lines)
+        for at, frame in enumerate(lines)
     ]

@@ -259,15 +259,15 @@ _STATES: dict[RowState, tuple[str, Role]] = {
 }
 
 
-def line_text(one: dict[str, Any], width: int) -> str:
+def line_text(operation: dict[str, Any], width: int) -> str:
     """A line of the grid in at most `width` characters: "all_reduce #79 tp x2" of two groups, "fwd layers.0.mlp"."""
-    if one["site"] not in ("collective", "p2p"):
-        head = _SITES.get(one["site"], plain(one["site"] or "?")) + (" again" if one["again"] else "")
-        return _with_tail(head, plain(one["name"] or ""), width)
-    number = f"#{one['seq']}" if one["seq"] is not None else f"({one['nth'] + 1})"
-    head = f"{plain(one['op'] or '?')} {number}{'' if one['shared_seq'] else '..'}"
-    kind = plain(one["kind"] or "")
-    twins = f"{re.sub(r'[0-9]+', '', kind)} x{one['groups']}" if one["groups"] > 1 else kind
+    if operation["site"] not in ("collective", "p2p"):
+        head = _SITES.get(operation["site"], plain(operation["site"] or "?")) + (" again" if operation["again"] else "")
+        return _with_tail(head, plain(operation["name"] or ""), width)
+    number = f"#{operation['seq']}" if operation["seq"] is not None else f"({operation['nth'] + 1})"
+    head = f"{plain(operation['op'] or '?')} {number}{'' if operation['shared_seq'] else '..'}"
+    kind = plain(operation["kind"] or "")
+    twins = f"{re.sub(r'[0-9]+', '', kind)} x{operation['groups']}" if operation["groups"] > 1 else kind
     return f"{head} {twins}"[:width].rstrip()
 
 
@@ -286,7 +286,7 @@ def cell_text(dataset: Dataset, analysis: Analysis, grid: NumberGrid, cell: int,
     lines += _judgement(results.marks, rows) if results.marks is not None else []
     lines += [_distance(results.distances, rows)] if results.distances is not None else []
     places = {(row["rank"], row["line"]) for row in tensors}
-    lines += [line(_note(one)) for one in analysis.findings if _is_about(one, places)][:1]
+    lines += [line(_note(finding)) for finding in analysis.findings if _is_about(finding, places)][:1]
     lines += [_tensor(row, width) for row in tensors[:MOST_TENSORS]]
     if len(tensors) > MOST_TENSORS:
         lines.append(line(Span(f"({plural(len(tensors) - MOST_TENSORS, 'more tensor')})", "dim")))
@@ -354,7 +354,7 @@ def _distance(marks: ReferenceMarks, rows: Sequence[int]) -> Line:
     worst = max(known, key=lambda row: (bool(marks.first[row]), not marks.equal[row], float(marks.off[row])))
     if marks.equal[worst]:
         return line(head, Span("equal bit for bit", "good"))
-    off, limit, norm = (float(one[worst]) for one in (marks.off, marks.limit, marks.norm))
+    off, limit, norm = (float(values[worst]) for values in (marks.off, marks.limit, marks.norm))
     first = Span("FIRST DIFFERENCE" if marks.first[worst] else "differs", "critical" if marks.first[worst] else "warn")
     size = f" by {off:.3g} of its norm" if off else " in bits that no sample shows"
     beyond = f", limit {limit:.3g}" if not math.isnan(limit) else ""
@@ -382,5 +382,5 @@ def _stack(dataset: Dataset, stack_id: int | None) -> list[Line]:
     frames = user_frames(dataset.stack(stack_id))
     if not frames:
         return []
-    first, *others = (f"{plain(short_function_name(one)) or '?'} {place(one)}" for one in frames[:8])
-    return [line(Span("line ", "dim"), Span(first, "bold"), "".join(f" < {one}" for one in others))]
+    first, *others = (f"{plain(short_function_name(frame)) or '?'} {place(frame)}" for frame in frames[:8])
+    return [line(Span("line ", "dim"), Span(first, "bold"), "".join(f" < {frame}" for frame in others))]

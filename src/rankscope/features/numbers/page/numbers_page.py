@@ -137,7 +137,7 @@ class NumbersScreen(BinnedPage):
         results = number_results(self.analysis)
         marks = results.distances if self.is_reference else results.marks
         places = [self.grid.place_of(row) for row in (marks.roots if marks else ())] if self.grid else []
-        place = next((one for one in places if one is not None), None)
+        place = next((place for place in places if place is not None), None)
         if self.grid is not None and place is not None:
             at = int(np.searchsorted(self._shown, place[0]))
             self._go(at, int(self.grid.columns[place[1]]) // self.per)
@@ -162,8 +162,8 @@ class NumbersScreen(BinnedPage):
         )
         key = line(" ", *legend(is_reference=self.is_reference))
         width = self.size.width
-        head = [cut(one, width) for one in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
-        return [*head, *(cut(one, width) for one in (counts, key)), self._ruler()]
+        head = [cut(parts, width) for parts in wrapped([verdict], width - 1, 1)[:VERDICT_LINES]]
+        return [*head, *(cut(parts, width) for parts in (counts, key)), self._ruler()]
 
     def _counts(self) -> str:
         """The numbers of operations, steps and ranks, and of cells that are off."""
@@ -217,10 +217,10 @@ class NumbersScreen(BinnedPage):
     def head(self, at: int) -> Span:
         """The step and the operation of a line."""
         assert self.grid is not None
-        one, width = self.grid.lines.row(int(self._shown[at]), named=True), self.label_width
+        operation, width = self.grid.lines.row(int(self._shown[at]), named=True), self.label_width
         digits = len(str(self.grid.lines["step"].max()))
-        step = "" if one["step"] < 0 else str(one["step"])
-        return Span(f"{step:>{digits}} {line_text(one, width - digits - 2):<{width - digits - 1}}")
+        step = "" if operation["step"] < 0 else str(operation["step"])
+        return Span(f"{step:>{digits}} {line_text(operation, width - digits - 2):<{width - digits - 1}}")
 
     def codes_of(self, at: int) -> Codes:
         """The highest code of each column of a line."""

@@ -253,9 +253,9 @@ class Roster:
             return
         wanted = self.wanted.lower()
         self.entries = []
-        for one in self._folds:
-            if wanted in searched(one):
-                self.entries += [one, *(members(self.peers, one.ranks) if one.ranks in self.opened else [])]
+        for entry in self._folds:
+            if wanted in searched(entry):
+                self.entries += [entry, *(members(self.peers, entry.ranks) if entry.ranks in self.opened else [])]
 
     def toggle(self, at: int) -> int:
         """Opens or closes the fold of an entry; returns the new place of that fold."""
@@ -308,9 +308,9 @@ class Roster:
             return None
 
 
-def searched(one: Fold) -> str:
+def searched(entry: Fold) -> str:
     """The text of an entry that a search looks at."""
-    return f"{one.presence} {one.state} {operation_text.fold_op(one)} {one.host or ''}".lower()
+    return f"{entry.presence} {entry.state} {operation_text.fold_op(entry)} {entry.host or ''}".lower()
 
 
 def counts(peers: Peers) -> str:
