@@ -196,7 +196,7 @@ def around(dataset: Dataset, rank: int, at_ns: int | None, zones: Zones = "any")
         known = pl.when(pl.col("utc") == (zones == "utc"))
         lines = lines.with_columns(known.then("time_ns").alias("time_ns"), known.then("at").alias("at"))
     others, timed = _others(lines.filter(pl.col("rank").fill_null(-1) != rank), at_ns)
-    chosen = _own(lines.filter(pl.col("rank") == rank), at_ns)
+    chosen = _nearest_lines(lines.filter(pl.col("rank") == rank), at_ns)
     shown = dataset.messages[chosen].select("time_ns", "resolution_ns", "role", "text")
     texts = tuple(Own(at, step, role or "", hide(text or "")) for at, step, role, text in shown.iter_rows())
     return Around(texts, tuple(merged_excerpts(dataset, others, _OTHERS)[0]), timed)
@@ -216,7 +216,7 @@ def zones_for(index: OpIndex, source: str | None) -> Zones:
     return "any" if index.newest_ns - SAME_ZONE_NS <= newest_local <= newest + SAME_ZONE_NS else "utc"
 
 
-def _own(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:
+def _nearest_lines(rows: pl.DataFrame, at_ns: int | None) -> pl.Series:
     """Rows of the lines nearest to the moment, the nearest causes included; the last lines if there are no times."""
     placed = rows.sort("at", "row", nulls_last=True).with_row_index("order")
     backwards = -pl.col("order").cast(pl.Int64)

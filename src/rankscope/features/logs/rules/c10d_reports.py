@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rankscope.analysis.model import Confidence, Finding
-from rankscope.features.logs.rules.log_lines import JobLogs, LogLine, alone_told, error_label, ranks_of, who_text
+from rankscope.features.logs.rules.log_lines import JobLogs, LogLine, error_label, ranks_of, separate_errors, who_text
 from rankscope.kinds.error_traits import AWAITED
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import duration, plural, ranks_text
@@ -229,7 +229,7 @@ def _desyncs(logs: JobLogs) -> Iterator[Finding]:
 def _pointed_out(logs: JobLogs) -> Iterator[Finding]:
     """The ranks that known errors name, by error and group."""
     by_error: defaultdict[Any, list[LogLine]] = defaultdict(list)
-    for line in alone_told(logs.lines):
+    for line in separate_errors(logs.lines):
         if line.role == "root" and line.values.get("accuses") == "named" and line.values.get("named"):
             by_error[line.pattern, line.group, line.values.get("pg_guid")].append(line)
     for lines in by_error.values():

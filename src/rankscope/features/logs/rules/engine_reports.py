@@ -115,7 +115,7 @@ def _analysed(tool: str, lines: Sequence[LogLine]) -> Finding:
     return Finding(
         kind="missing-rank",
         severity="warning",
-        title=f"{tool} says that {_said(first.values, ranks)} ({first.place})",
+        title=f"{tool} says that {_report_text(first.values, ranks)} ({first.place})",
         explanation=(
             f"{tool} says this, not the job: it looks at each group by itself, and also names ranks that only wait "
             f"for others.{also}{'.' if also else ''}"
@@ -137,7 +137,7 @@ def _ranks(values: Mapping[str, object]) -> list[int]:
     return sorted({rank for rank in ranks if isinstance(rank, int)}) if isinstance(ranks, list) else []
 
 
-def _said(values: Mapping[str, object], ranks: Sequence[int]) -> str:
+def _report_text(values: Mapping[str, object], ranks: Sequence[int]) -> str:
     """ "rank 0 never joined _all_gather_base #88 of tp"."""
     who, what = ranks_text(ranks) if ranks else "members", values.get("what")
     if what == "no-dump":

@@ -100,7 +100,7 @@ class _FirstExitJudge:
         before = {end.rank for end in scene.before(("exit",))}
         sure = all(rank in before and self._behind(rank) for rank in left) and list(left) == exits
         if left and not stopped and not silent and len(left) >= len(harmed):
-            return self._alone(left) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
+            return self._went_on_alone(left) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
         if not suspects or len(silent) > len(harmed):
             return None
         if left and suspects == left and sure:
@@ -195,7 +195,7 @@ class _FirstExitJudge:
             "only, or an exception that was caught.",
         )
 
-    def _alone(self, left: tuple[int, ...]) -> Finding | None:
+    def _went_on_alone(self, left: tuple[int, ...]) -> Finding | None:
         """If most ranks reached their end: the few that went on are the odd ones, if they communicated at all."""
         if any(self._behind(rank) is not True for rank in left):
             return None

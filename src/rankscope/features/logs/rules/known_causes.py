@@ -18,12 +18,12 @@ from rankscope.features.logs.rules.initialisation import PARAMETER_PATTERNS, fin
 from rankscope.features.logs.rules.log_lines import (
     JobLogs,
     LogLine,
-    alone_told,
     earliest_line,
     error_label,
     precedes,
     ranks_of,
     read_noise,
+    separate_errors,
     who_text,
 )
 from rankscope.features.logs.rules.unmatched import uneven_pairs_text
@@ -68,7 +68,7 @@ def known_causes(logs: JobLogs) -> list[Finding]:
     gone = PARAMETER_PATTERNS if any(True for _ in find_parameter_counts(logs)) else ()
     lines = [line for line in logs.lines if line.pattern not in gone]
     by_pattern: defaultdict[str, list[LogLine]] = defaultdict(list)
-    for line in alone_told(lines):
+    for line in separate_errors(lines):
         if line.role == "root" and line.values.get("accuses") in ("nobody", None):
             by_pattern[line.pattern].append(line)
     fatal = {error.pattern for _, errors in find_tracebacks(lines) for error in errors}

@@ -270,7 +270,7 @@ def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int 
     return ranks.get((line.host or "", line.pid), ranks.get(("", line.pid)))
 
 
-def alone_told(lines: Sequence[LogLine]) -> list[LogLine]:
+def separate_errors(lines: Sequence[LogLine]) -> list[LogLine]:
     """Known errors but those whose lines an event of the same file reads whole."""
     read = {(line.file, error) for line in lines for error in EVENTS[line.kind].known_errors}
     return [line for line in lines if line.pattern and (line.file, line.pattern) not in read]

@@ -25,7 +25,7 @@ _KILLED = 128
 def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> tuple[list[LogLine], list[LogLine]]:
     """(lines, survived errors); the lines lack these errors, the known errors in them, and the steps that prove it."""
     steps = [line for line in lines if line.kind == "step"]
-    alone = _alone(lines)
+    alone = _bare_errors(lines)
     threw = [
         line
         for line in lines
@@ -52,7 +52,7 @@ def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> tuple[list[LogL
     return rest, survived
 
 
-def _alone(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
+def _bare_errors(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
     """The places of errors without a traceback that accuse the rank that prints them: a program may go on after one."""
     errors = [
         line
