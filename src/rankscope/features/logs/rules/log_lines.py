@@ -117,7 +117,7 @@ class LogLine:
 
 
 @dataclass
-class JobLogs:
+class LogEvidence:
     """The logs of one job, and the findings that rules of logs build on."""
 
     facts: Facts
@@ -165,7 +165,7 @@ class JobLogs:
         """Ranks that lines show as victims, or waiting."""
         return {line.rank for line in self.lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
 
-    def once(self, read: Callable[[JobLogs], _Read]) -> _Read:
+    def once(self, read: Callable[[LogEvidence], _Read]) -> _Read:
         """The result of a function that reads these logs, which is called once."""
         if read not in self._once:
             self._once[read] = read(self)

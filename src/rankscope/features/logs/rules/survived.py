@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.model import Finding
 from rankscope.features.logs.rules.failures import cut_text, find_tracebacks
-from rankscope.features.logs.rules.log_lines import JobLogs, LogLine, who_text
+from rankscope.features.logs.rules.log_lines import LogEvidence, LogLine, who_text
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
@@ -68,7 +68,7 @@ def _bare_errors(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
     return {(line.file, line.offset) for line in errors} - inside
 
 
-def find_survived(logs: JobLogs) -> Iterator[Finding]:
+def find_survived(logs: LogEvidence) -> Iterator[Finding]:
     """A note on survived errors."""
     if not logs.survived:
         return
