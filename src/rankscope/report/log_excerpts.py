@@ -97,11 +97,11 @@ def merged_excerpts(dataset: Dataset, rows: pl.DataFrame, most: int) -> tuple[li
     grouped = rows.group_by("alike", maintain_order=True).agg(pl.col("row").first(), pl.len().alias("lines"), ranks)
     shown = grouped.head(most)
     texts = with_paths(dataset, dataset.messages[shown["row"]]).drop("rank")
-    said = [_said(row) for row in pl.concat([shown, texts], how="horizontal").iter_rows(named=True)]
+    said = [_excerpt(row) for row in pl.concat([shown, texts], how="horizontal").iter_rows(named=True)]
     return said, rows.height - sum(excerpt.lines for excerpt in said)
 
 
-def _said(row: dict[str, Any]) -> LogExcerpt:
+def _excerpt(row: dict[str, Any]) -> LogExcerpt:
     return LogExcerpt(
         row["role"] or "",
         row["kind"] or "",

@@ -152,14 +152,14 @@ def _proven_part(run: _FoldedLine, words: Sequence[str]) -> _FoldedLine:
     for i in range(run.cuts):
         number = _cuts_number(run.texts[i], run.texts[i + 1])
         # two lines of one width that begin like no others
-        one = i + 1 < run.cuts or _is_one(run, i, words)
+        one = i + 1 < run.cuts or _is_one_message(run, i, words)
         if number or not one:
             is_cut = number and (one or (run.texts[i][-1:].isdigit() and run.texts[i + 1][:1].isdigit()))
             return _FoldedLine(run.first, run.texts[: i + 1], is_cut)
     return run
 
 
-def _is_one(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
+def _is_one_message(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
     """Whether the text around a cut is one message by the grammar."""
     front, behind = "".join(run.texts[: cut + 1]), "".join(run.texts[cut + 1 :])
     whole, at = front + behind, len(front)

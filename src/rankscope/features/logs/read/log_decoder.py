@@ -253,7 +253,7 @@ class LogDecoder:
             ("opCount" in message and self._coll(process, message, record, found.device))
             or ("- " in message and self._life(process, message, record))
             or (" -> " in message and self._trail(process, found, record))
-            or (not record.torn and self._told(process, message, record))
+            or (not record.torn and self._takes_setting(process, message, record))
         )
 
     def _trail(self, process: int, found: NcclHead, record: Record) -> bool:
@@ -275,7 +275,7 @@ class LogDecoder:
             self.counts["life"] += 1
         return life is not None
 
-    def _told(self, process: int, message: str, record: Record) -> bool:
+    def _takes_setting(self, process: int, message: str, record: Record) -> bool:
         pair = comm_lives.setting_pair(message)
         if pair is not None:
             self._setting(process, pair, record)

@@ -190,7 +190,7 @@ class _ClaimReader:
         self._named = named
         self._note_named()
         self._unplaced: dict[tuple[int | None, int | None], list[tuple[Any, ...] | None]] = defaultdict(list)
-        self._first = self._first_told()
+        self._first = self._first_timeouts()
         self._turns: dict[tuple[int, int], list[GroupMention]] = {}
 
     def read(self) -> None:
@@ -232,7 +232,7 @@ class _ClaimReader:
                 fits = there.rank in (None, rank)
                 self._named.by_work[key or ()].add((there.name, there.description) if fits else _ANOTHER)
 
-    def _first_told(self) -> dict[tuple[Any, ...], int]:
+    def _first_timeouts(self) -> dict[tuple[Any, ...], int]:
         """The first time of each timeout: the line is printed again when the thread ends, with the same run time."""
         first: dict[tuple[Any, ...], int] = {}
         for event, place, rank in zip(self._events, self._places, self._ranks, strict=True):

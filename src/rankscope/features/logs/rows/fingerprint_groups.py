@@ -192,7 +192,7 @@ class _SeveralGroups:
         rows = {at: self._row_of(solved.groups[at]) for at in sorted({at for _, at in of_group})}
         for (rank, at), events in of_group.items():
             add_fingerprints(self._claims[rank, rows[at]], scene, events)
-        self._failed_ones(solved, rows)
+        self._place_failed_calls(solved, rows)
 
     def _solved(self, named: Sequence[NamedGroup], whole_lanes: bool) -> Solution | None:
         scene, lanes = self._scene, self._lanes
@@ -212,7 +212,7 @@ class _SeveralGroups:
             return own[0]
         return groups.add(f"{named.name or named.ranks} {named.device}".rstrip(), "", members, True)
 
-    def _failed_ones(self, solved: Solution, rows: dict[int, int]) -> None:
+    def _place_failed_calls(self, solved: Solution, rows: dict[int, int]) -> None:
         """Notes the group of each collective that a rank reports as failed, and that a mismatch stopped."""
         for line in self._said:
             lane = self._lanes.get(line.rank)

@@ -371,7 +371,7 @@ class _RankJudge:
         lead = self._lead(row, values)
         local = values.get("local_rank")
         if lead is not None:
-            yield self._told(row, values, *lead)
+            yield self._with_rank(row, values, *lead)
         elif isinstance(local, int) and EVENTS[row["kind"]].by_launcher:
             yield self._numbered(row, values, local_rank(self._launch, local, row["file"]))
         else:
@@ -407,7 +407,7 @@ class _RankJudge:
                     found.setdefault(lead.rank, (lead, words.format(number)))
         return next(iter(found.values())) if len(found) == 1 else None
 
-    def _told(self, row: dict[str, Any], values: dict[str, Any], lead: Lead, what: str) -> dict[str, Any]:
+    def _with_rank(self, row: dict[str, Any], values: dict[str, Any], lead: Lead, what: str) -> dict[str, Any]:
         on = f" of {row['host']}" if row["host"] else ""
         child = row["pid"] is not None and (short_host(row["host"] or ""), row["pid"]) in self._seats.children
         verb = "belongs to" if child else "is that of" if "GPU" in what else "is"

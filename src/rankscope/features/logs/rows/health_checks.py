@@ -39,7 +39,7 @@ def newest_check(sources: Sequence[SourceFile], chosen: int) -> tuple[int, Sourc
             source.attempt = attempts.get(source.directory, max(0, chosen))
             if source.attempt == max(0, chosen) and source.content.rows:
                 found.append((place, source))
-    newest = max(found, key=lambda row: (_told_ns(row[1]) or 0, row[1].shown), default=None)
+    newest = max(found, key=lambda row: (_written_ns(row[1]) or 0, row[1].shown), default=None)
     if newest is not None:
         newest[1].used = True
     return newest
@@ -58,7 +58,7 @@ def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ru
 def with_check(messages: pl.DataFrame | None, place: int, source: SourceFile) -> pl.DataFrame:
     """`messages` with a row for each asked rank, if any is unhealthy; unchanged if all are well."""
     assert isinstance(source.content, HealthCheck)
-    table = pl.DataFrame(list(_rows(source.content.ranks, place, _told_ns(source))), schema=dict(schema.MESSAGES))
+    table = pl.DataFrame(list(_rows(source.content.ranks, place, _written_ns(source))), schema=dict(schema.MESSAGES))
     if messages is None or messages.is_empty():
         return table
     return pl.concat([messages, table]).sort("file", "offset", maintain_order=True)
@@ -88,7 +88,7 @@ def _rows(ranks: Sequence[RankHealth], place: int, told_ns: int | None) -> Itera
         }  # fmt: skip
 
 
-def _told_ns(source: SourceFile) -> int | None:
+def _written_ns(source: SourceFile) -> int | None:
     """The time at which the server wrote it: from its name, in the host's time; else the time of the file."""
     stamp = _STAMP.search(source.shown)
     if stamp is not None:

@@ -36,7 +36,7 @@ def settle_local_prefixes(scene: LogScene) -> None:
 
     Logs of several nodes have the same prefixes for different ranks.
     """
-    behind = [_told_behind(log) for log in scene.logs]
+    behind = [_ranks_behind_prefixes(log) for log in scene.logs]
     pairs = {(front, rank) for of_log in behind for front, ranks in of_log.items() for rank in ranks}
     local = {role for role, number, rank in ((*_role(front), rank) for front, rank in pairs) if number != rank}
     if not pairs:
@@ -88,7 +88,7 @@ class _LocalPrefixes:
         return None if ranks or self.offset is None else number + self.offset
 
 
-def _told_behind(log: LogFile) -> dict[str, set[int]]:
+def _ranks_behind_prefixes(log: LogFile) -> dict[str, set[int]]:
     """The ranks behind each prefix."""
     behind: defaultdict[str, set[int]] = defaultdict(set)
     for event in log.content.events:

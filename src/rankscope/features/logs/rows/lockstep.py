@@ -123,7 +123,7 @@ class Lockstep:
         for rank, lane in lanes.items():
             for at, p in enumerate(lane.prints):
                 self._alike[Seat(rank, p.place), p.seq, p.call].append(at)
-        self._known = self._told_by_one()
+        self._known = self._sole_calls()
 
     def play(self) -> dict[int, LaneProgress]:
         """Replays until no rank can go on."""
@@ -137,7 +137,7 @@ class Lockstep:
         """The number of lines that the rank printed since the last meeting of the team."""
         return self._at[rank] - self._before.get(team, {}).get(rank, 0)
 
-    def _told_by_one(self) -> dict[tuple[int, int], set[int]]:
+    def _sole_calls(self) -> dict[tuple[int, int], set[int]]:
         """The calls of teams at each sequence number, from seats that are in no other team."""
         known: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
         for seat, seq, call in self._left:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from rankscope.analysis.model import Finding
-from rankscope.features.logs.rules.log_lines import CLOCK_SKEW_NS, JobLogs, LogLine, precedes, ranks_of
+from rankscope.features.logs.rules.log_lines import CLOCK_SKEW_NS, LogEvidence, LogLine, precedes, ranks_of
 from rankscope.text.wording import ranks_text, wait_text
 
 EXIT_PATTERN = "not-destroyed"
@@ -26,7 +26,7 @@ FEWEST_WAITING = 3
 """Fewest members that gave up for each that did not, where nothing is here of those."""
 
 
-def find_left(logs: JobLogs) -> Iterator[Finding]:
+def find_left(logs: LogEvidence) -> Iterator[Finding]:
     """The ranks that ended their program, if fewer than those that gave up waiting later."""
     exits = {line.rank: line for line in reversed(logs.lines) if line.rank is not None and line.pattern == EXIT_PATTERN}
     waited = [line for rank, line in logs.gave_up.items() if rank not in exits]
@@ -65,7 +65,7 @@ def find_left(logs: JobLogs) -> Iterator[Finding]:
     )
 
 
-def find_late_arrival(logs: JobLogs) -> Iterator[Finding]:
+def find_late_arrival(logs: LogEvidence) -> Iterator[Finding]:
     """The rank that had not issued a collective when others gave up waiting in it, and waited for nobody itself;
     nothing unless there is exactly one such rank."""
     waits = {(line.rank, line.values.get("seq")) for line in logs.lines if line.kind == "watchdog-timeout"}
@@ -102,7 +102,7 @@ def find_late_arrival(logs: JobLogs) -> Iterator[Finding]:
 
 
 def _late(
-    logs: JobLogs, at: int, seq: int, late: tuple[LogLine, ...], gave_up: Sequence[LogLine], *, only: bool
+    logs: LogEvidence, at: int, seq: int, late: tuple[LogLine, ...], gave_up: Sequence[LogLine], *, only: bool
 ) -> Finding:
     """The finding on a rank that was late to #`seq` of the group `at`; `only`: ranks gave up in no other group."""
     group, ranks, waiting = logs.dataset.group_list[at], ranks_of(late), ranks_of(gave_up)
@@ -133,7 +133,7 @@ def _late(
     )
 
 
-def find_silent(logs: JobLogs) -> Iterator[Finding]:
+def find_silent(logs: LogEvidence) -> Iterator[Finding]:
     """The ranks in the logs that did not give up waiting while most did; several are only candidates."""
     gave_up, lines = logs.gave_up, logs.lines
     covered = logs.covered | _closed(logs)
@@ -180,7 +180,7 @@ def find_silent(logs: JobLogs) -> Iterator[Finding]:
     )
 
 
-def _closed(logs: JobLogs) -> set[int]:
+def _closed(logs: LogEvidence) -> set[int]:
     """Ranks without a line of their own whose processes a launcher closed.
 
     Those are all missing ranks, if the numbers are equal; or processes whose numbers follow those of the other ranks.
@@ -202,7 +202,7 @@ def _closed(logs: JobLogs) -> set[int]:
     return {pid - first for pid in unknown if 0 <= pid - first < MOST_RANKS} - logs.covered
 
 
-def find_absent(logs: JobLogs) -> Iterator[Finding]:
+def find_absent(logs: LogEvidence) -> Iterator[Finding]:
     """The few members of a group that did not give up in a work in which all others did: candidates only.
 
     Nothing need be here of them: a member of a known group exists.

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rankscope.analysis.model import Confidence, Finding
-from rankscope.features.logs.rules.log_lines import JobLogs, LogLine, alone_told, error_label, ranks_of, who_text
+from rankscope.features.logs.rules.log_lines import (
+    LogEvidence,
+    LogLine,
+    error_label,
+    ranks_of,
+    separate_errors,
+    who_text,
+)
 from rankscope.kinds.error_traits import AWAITED
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import duration, plural, ranks_text
@@ -20,7 +27,7 @@ _Side = tuple[Any, ...]
 """A fingerprint: sequence number, operation, shape, type, device, as texts."""
 
 
-def find_named(logs: JobLogs) -> Iterator[Finding]:
+def find_named(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each group with named ranks, the surest first."""
     findings = [*_mismatches(logs), *_desyncs(logs), *_barriers(logs), *_pointed_out(logs)]
     yield from sorted(findings, key=lambda f: ("high", "medium", "low").index(f.confidence))
@@ -34,7 +41,7 @@ def _by_group(lines: Iterable[LogLine]) -> list[list[LogLine]]:
 
 
 def _accusation(
-    logs: JobLogs,
+    logs: LogEvidence,
     lines: Sequence[LogLine],
     ranks: tuple[int, ...],
     guess: bool,
@@ -67,12 +74,12 @@ def _accusation(
     )
 
 
-def _is_unplaced(logs: JobLogs) -> bool:
+def _is_unplaced(logs: LogEvidence) -> bool:
     """Whether there are operations of several groups that nothing distinguishes."""
     return any(line.kind == "log-unplaced" for line in logs.lines)
 
 
-def _mismatches(logs: JobLogs) -> Iterator[Finding]:
+def _mismatches(logs: LogEvidence) -> Iterator[Finding]:
     """By group, the odd one of all ranks that any line quotes."""
     quotes = [
         line
@@ -97,7 +104,12 @@ def _mismatches(logs: JobLogs) -> Iterator[Finding]:
 
 
 def _mismatch(
-    logs: JobLogs, lines: list[LogLine], votes: dict[int, _Side], sides: list[_Side], odd: tuple[int, ...], guess: bool
+    logs: LogEvidence,
+    lines: list[LogLine],
+    votes: dict[int, _Side],
+    sides: list[_Side],
+    odd: tuple[int, ...],
+    guess: bool,
 ) -> Finding:
     size = len(logs.dataset.group_list[lines[0].group].ranks) if lines[0].group is not None else logs.world
     tie = () if odd else tuple(sorted(votes))
@@ -124,7 +136,7 @@ def _mismatch(
     )
 
 
-def _in_some_group(logs: JobLogs, lines: list[LogLine], votes: dict[int, _Side], sides: list[_Side]) -> Finding:
+def _in_some_group(logs: LogEvidence, lines: list[LogLine], votes: dict[int, _Side], sides: list[_Side]) -> Finding:
     """A mismatch in one of several groups that the lines do not name, so its ranks are unknown."""
     return _accusation(
         logs,
@@ -200,7 +212,7 @@ def _versus(sides: list[_Side]) -> str:
     return " or ".join(_call(side) for side in sides[:4])
 
 
-def _desyncs(logs: JobLogs) -> Iterator[Finding]:
+def _desyncs(logs: LogEvidence) -> Iterator[Finding]:
     """By group, the ranks that never joined the next collective, by the report on the oldest collective."""
     for lines in _by_group(line for line in logs.lines if line.kind == "desync" and line.values.get("lagging")):
         first = min(lines, key=lambda line: min(seq for _, _, seq in line.values["lagging"]))
@@ -226,17 +238,17 @@ def _desyncs(logs: JobLogs) -> Iterator[Finding]:
         )
 
 
-def _pointed_out(logs: JobLogs) -> Iterator[Finding]:
+def _pointed_out(logs: LogEvidence) -> Iterator[Finding]:
     """The ranks that known errors name, by error and group."""
     by_error: defaultdict[Any, list[LogLine]] = defaultdict(list)
-    for line in alone_told(logs.lines):
+    for line in separate_errors(logs.lines):
         if line.role == "root" and line.values.get("accuses") == "named" and line.values.get("named"):
             by_error[line.pattern, line.group, line.values.get("pg_guid")].append(line)
     for lines in by_error.values():
         yield _awaited(logs, lines) if lines[0].has(AWAITED) else _named_in(logs, lines)
 
 
-def _awaited(logs: JobLogs, lines: list[LogLine]) -> Finding:
+def _awaited(logs: LogEvidence, lines: list[LogLine]) -> Finding:
     """The ranks that all lines wait for, where each line tells who is missing in one operation."""
     missing, everybody, guess = _named_ranks(lines, logs.dataset, set.intersection)
     first = lines[0]
@@ -260,7 +272,7 @@ def _awaited(logs: JobLogs, lines: list[LogLine]) -> Finding:
     return _accusation(logs, lines, missing, guess, "missing-rank", title, words, (), next_steps=steps)
 
 
-def _named_in(logs: JobLogs, lines: list[LogLine]) -> Finding:
+def _named_in(logs: LogEvidence, lines: list[LogLine]) -> Finding:
     """All ranks that the lines of one known error name."""
     ranks, _, guess = _named_ranks(lines, logs.dataset, set.union)
     first = lines[0]
@@ -307,7 +319,7 @@ def _next_steps(line: LogLine, ranks: tuple[int, ...]) -> tuple[str, ...]:
     return (advice,) if advice else (_STACK_STEP.format(ranks_text(ranks)),) if ranks else ()
 
 
-def _barriers(logs: JobLogs) -> Iterator[Finding]:
+def _barriers(logs: LogEvidence) -> Iterator[Finding]:
     """By group, the ranks that did not come to a monitored barrier, except those that had ended or waited in one."""
     ended = {line.rank for line in logs.lines if line.kind == "fingerprint-mismatch" and line.rank is not None}
     barriers = [line for line in logs.lines if line.kind == "monitored-barrier"]
@@ -332,7 +344,7 @@ def _barriers(logs: JobLogs) -> Iterator[Finding]:
 
 
 def _barrier(
-    logs: JobLogs, lines: list[LogLine], failed: list[LogLine], ranks: tuple[int, ...], guess: bool
+    logs: LogEvidence, lines: list[LogLine], failed: list[LogLine], ranks: tuple[int, ...], guess: bool
 ) -> Finding:
     came = {line.rank for line in lines if line.values.get("outcome") in ("reached", "timed-out")}
     after = failed[0].values.get("timeout_ms")
@@ -353,7 +365,7 @@ def _barrier(
     )
 
 
-def _crossed(logs: JobLogs, lines: list[LogLine], failed: list[LogLine], absent: set[int]) -> Finding:
+def _crossed(logs: LogEvidence, lines: list[LogLine], failed: list[LogLine], absent: set[int]) -> Finding:
     """Absent ranks that waited in another barrier: one of the sides took another path, and nothing tells which."""
     waiting = ranks_of(lines)
     return _accusation(

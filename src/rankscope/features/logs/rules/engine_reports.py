@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rankscope.analysis.model import Culprit, Finding, GroupRef, Severity
 from rankscope.features.logs.rules.log_lines import (
-    JobLogs,
+    LogEvidence,
     LogLine,
     earliest_line,
     ranks_of,
@@ -34,7 +34,7 @@ _LACKING = re.compile(r"Missing dump files from ranks \{([\d, ]{1,10000})\}")
 """The exception with which torchfrtrace ends."""
 
 
-def find_experts(logs: JobLogs) -> Iterator[Finding]:
+def find_experts(logs: LogEvidence) -> Iterator[Finding]:
     """The ranks that gave up waiting in a kernel of DeepEP, once each, and those that they waited for."""
     lines = [line for line in logs.lines if line.kind == "experts-timeout"]
     if not lines:
@@ -86,7 +86,7 @@ def find_experts(logs: JobLogs) -> Iterator[Finding]:
     )
 
 
-def find_analysed(logs: JobLogs) -> Iterator[Finding]:
+def find_analysed(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each other analyser that printed ranks, with the advice to bring what it looked at."""
     by_tool: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in logs.lines:
@@ -115,7 +115,7 @@ def _analysed(tool: str, lines: Sequence[LogLine]) -> Finding:
     return Finding(
         kind="missing-rank",
         severity="warning",
-        title=f"{tool} says that {_said(first.values, ranks)} ({first.place})",
+        title=f"{tool} says that {_report_text(first.values, ranks)} ({first.place})",
         explanation=(
             f"{tool} says this, not the job: it looks at each group by itself, and also names ranks that only wait "
             f"for others.{also}{'.' if also else ''}"
@@ -137,7 +137,7 @@ def _ranks(values: Mapping[str, object]) -> list[int]:
     return sorted({rank for rank in ranks if isinstance(rank, int)}) if isinstance(ranks, list) else []
 
 
-def _said(values: Mapping[str, object], ranks: Sequence[int]) -> str:
+def _report_text(values: Mapping[str, object], ranks: Sequence[int]) -> str:
     """ "rank 0 never joined _all_gather_base #88 of tp"."""
     who, what = ranks_text(ranks) if ranks else "members", values.get("what")
     if what == "no-dump":

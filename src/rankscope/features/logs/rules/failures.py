@@ -18,7 +18,7 @@ from rankscope.features.logs.rules.exits import RankEnd, exception_name, read_en
 from rankscope.features.logs.rules.log_lines import (
     CLOCK_SKEW_NS,
     HostClocks,
-    JobLogs,
+    LogEvidence,
     LogLine,
     culprits_of,
     error_label,
@@ -301,7 +301,7 @@ def _signalled(line: LogLine, number: int) -> Failure:
     return Failure(line, "killed by SIGKILL", (name, ""), 1, advice=advice, seen_end=True)
 
 
-def split_timely(logs: JobLogs) -> tuple[list[Failure], list[tuple[LogLine, str]]]:
+def split_timely(logs: LogEvidence) -> tuple[list[Failure], list[tuple[LogLine, str]]]:
     """The failures that may be causes, and the faults of hardware that came too early for that, with the reason.
 
     A fault while others waited already stays a cause, with a doubt.
@@ -370,7 +370,7 @@ class FirstFailures:
     reasons: tuple[str, ...] = ()
 
 
-def first_failures(logs: JobLogs) -> FirstFailures:
+def first_failures(logs: LogEvidence) -> FirstFailures:
     """The earliest failure, with those of the same cause.
 
     Times are taken as printed. Known clock differences only reduce the blame and the confidence.
@@ -497,7 +497,7 @@ def _first_timeouts(lines: Sequence[LogLine]) -> list[LogLine]:
     return [line for of_file in first.values() for line in of_file]
 
 
-def find_first(logs: JobLogs) -> Iterator[Finding]:
+def find_first(logs: LogEvidence) -> Iterator[Finding]:
     """The root cause; nothing if nobody failed by itself."""
     first = logs.once(first_failures)
     if not first.failures:
@@ -545,7 +545,7 @@ def find_first(logs: JobLogs) -> Iterator[Finding]:
     )
 
 
-def find_later(logs: JobLogs) -> Iterator[Finding]:
+def find_later(logs: LogEvidence) -> Iterator[Finding]:
     """Failures that came after others: worth knowing, but no cause."""
     first = logs.once(first_failures)
     if not first.later:

@@ -16,7 +16,7 @@ from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.model import Confidence, Evidence, Finding
 from rankscope.features.logs.rules.exits import STOP_REASONS, JobEnds, RankEnd, read_ends
 from rankscope.features.logs.rules.failures import split_timely
-from rankscope.features.logs.rules.log_lines import JobLogs, apart_ns
+from rankscope.features.logs.rules.log_lines import LogEvidence, apart_ns
 from rankscope.text.wording import ranks_text
 
 MOST_EVIDENCE = 4
@@ -27,13 +27,13 @@ _KILLED_NOTE = "A process that is killed (SIGKILL, out of memory), aborts or cal
 _LOG_STEP = "Read the end of its log, and dmesg of its host (out of memory, signals)."
 
 
-def job_ends(logs: JobLogs) -> JobEnds:
+def job_ends(logs: LogEvidence) -> JobEnds:
     """The ends that ranks noted, and which ranks failed by themselves."""
     failed = frozenset(f.rank for f in logs.once(split_timely)[0] if f.rank is not None)
     return JobEnds(read_ends(logs.lines), logs.world, failed)
 
 
-def find_ended(logs: JobLogs) -> Iterator[Finding]:
+def find_ended(logs: LogEvidence) -> Iterator[Finding]:
     """The rank that made the others end; a finding without culprits if there are only candidates."""
     scene = logs.once(job_ends)
     judge = _FirstExitJudge(logs, scene)
@@ -46,7 +46,7 @@ def find_ended(logs: JobLogs) -> Iterator[Finding]:
         yield ended
 
 
-def _unheard(logs: JobLogs, scene: JobEnds) -> Finding | None:
+def _unheard(logs: LogEvidence, scene: JobEnds) -> Finding | None:
     """The few ranks without a noted end if SIGTERM ended all others, as a launcher does when one rank ends.
 
     Without ranks that dumped afterwards, because they were still alive.
@@ -82,7 +82,7 @@ class _FirstExitJudge:
     have no noted end and may be alive (`silent`), or that came after the others had given up (`late`).
     """
 
-    logs: JobLogs
+    logs: LogEvidence
     scene: JobEnds
 
     def of_closing(self) -> Finding | None:
@@ -100,7 +100,7 @@ class _FirstExitJudge:
         before = {end.rank for end in scene.before(("exit",))}
         sure = all(rank in before and self._behind(rank) for rank in left) and list(left) == exits
         if left and not stopped and not silent and len(left) >= len(harmed):
-            return self._alone(left) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
+            return self._went_on_alone(left) if len(left) > len(harmed) else self._open(tuple(sorted([*left, *harmed])))
         if not suspects or len(silent) > len(harmed):
             return None
         if left and suspects == left and sure:
@@ -195,7 +195,7 @@ class _FirstExitJudge:
             "only, or an exception that was caught.",
         )
 
-    def _alone(self, left: tuple[int, ...]) -> Finding | None:
+    def _went_on_alone(self, left: tuple[int, ...]) -> Finding | None:
         """If most ranks reached their end: the few that went on are the odd ones, if they communicated at all."""
         if any(self._behind(rank) is not True for rank in left):
             return None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from rankscope.analysis.model import Finding
 from rankscope.features.logs.rules.failures import cut_text, first_failures, split_timely
 from rankscope.features.logs.rules.log_lines import (
-    JobLogs,
+    LogEvidence,
     LogLine,
     culprits_of,
     earliest_line,
@@ -31,7 +31,7 @@ _BY_PROGRAM = "programs often cause it themselves, or it follows from another fa
 _UNPROVEN = "the logs do not show that the job failed because of it"
 
 
-def find_faults(logs: JobLogs) -> Iterator[Finding]:
+def find_faults(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each rank, device or host with faults of hardware that are no proven cause."""
     first, (_, untimely) = logs.once(first_failures), logs.once(split_timely)
     failures = (*first.failures, *first.later)
@@ -48,7 +48,7 @@ def find_faults(logs: JobLogs) -> Iterator[Finding]:
         yield _fault(list({(line.file, line.offset): line for line in lines}.values()), misfit, logs)
 
 
-def _fault(lines: list[LogLine], misfit: str, logs: JobLogs) -> Finding:
+def _fault(lines: list[LogLine], misfit: str, logs: LogEvidence) -> Finding:
     """The finding on the faults of one rank, device or host; `misfit` tells why they came too early to be a cause."""
     first = earliest_line(lines)
     fatal = any(line.values.get("fatal") for line in lines)
@@ -79,7 +79,7 @@ def _fault_text(line: LogLine) -> str:
     return cut_text("; ".join(map(str, line.values["facts"])) if line.values.get("facts") else line.text)
 
 
-def find_diagnosed(logs: JobLogs) -> Iterator[Finding]:
+def find_diagnosed(logs: LogEvidence) -> Iterator[Finding]:
     """Faults, and values that differ, by NCCL's own check. It tells of hardware, not of a job's failure."""
     lines = [line for line in logs.lines if line.kind == "nccl-diagnosis"]
     if faults := [line for line in lines if line.values.get("what") == "fault"]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding
-from rankscope.features.logs.rules.log_lines import JobLogs, LogLine, ranks_of, short_path
+from rankscope.features.logs.rules.log_lines import LogEvidence, LogLine, ranks_of, short_path
 from rankscope.text.wording import plural, rank_ranges, ranks_text
 
 PARAMETER_PATTERNS = ("ddp-parameters", "ddp-no-parameters")
@@ -26,7 +26,7 @@ _STEPS = (
 )
 
 
-def find_init_hangs(logs: JobLogs) -> Iterator[Finding]:
+def find_init_hangs(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each stuck communicator."""
     dataset = logs.dataset
     table = dataset.comms.filter((pl.col("identity") != "") & pl.col("comm_rank").is_not_null() & (pl.col("size") > 1))
@@ -44,7 +44,7 @@ def find_init_hangs(logs: JobLogs) -> Iterator[Finding]:
         yield _init_hang(part, logs, covered)
 
 
-def _init_hang(part: pl.DataFrame, logs: JobLogs, covered: frozenset[int]) -> Finding:
+def _init_hang(part: pl.DataFrame, logs: LogEvidence, covered: frozenset[int]) -> Finding:
     """The finding on one communicator, of whose ranks the `part` has rows; `covered` ranks have any line."""
     dataset = logs.dataset
     size = int(part["size"].max() or 0)  # type: ignore[arg-type]
@@ -115,7 +115,7 @@ def _init_hang(part: pl.DataFrame, logs: JobLogs, covered: frozenset[int]) -> Fi
     )
 
 
-def find_startup(logs: JobLogs) -> Iterator[Finding]:
+def find_startup(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each barrier of `init_process_group` that did not open, or that too many processes came to."""
     by_key: defaultdict[object, list[LogLine]] = defaultdict(list)
     for line in logs.lines:
@@ -150,7 +150,7 @@ def _crowded(lines: list[LogLine], came: int) -> Finding:
     )
 
 
-def _short(logs: JobLogs, lines: list[LogLine], gave_up: list[LogLine], came: int) -> Finding:
+def _short(logs: LogEvidence, lines: list[LogLine], gave_up: list[LogLine], came: int) -> Finding:
     size, waiting = gave_up[-1].values["world_size"], ranks_of(lines)
     absent = tuple(sorted(set(range(size)) - set(waiting))) if size <= 1 << 20 else ()
     # the absent ranks are known only if every rank that came has a line
@@ -185,7 +185,7 @@ class _Count(NamedTuple):
     of_other: int
 
 
-def find_parameter_counts(logs: JobLogs) -> Iterator[Finding]:
+def find_parameter_counts(logs: LogEvidence) -> Iterator[Finding]:
     """Ranks that wrap another number of parameters than most; candidates, if most of the known ranks do not agree."""
     reports = [report for report in _read_counts(logs) if report.of_other]
     counts = _counts_by_rank(reports)
@@ -230,7 +230,7 @@ def _counts_by_rank(reports: Sequence[_Count]) -> dict[int, int]:
     return {} if any(report.line.rank not in (None, report.rank) for report in reports) else counts
 
 
-def find_uncounted(logs: JobLogs) -> Iterator[Finding]:
+def find_uncounted(logs: LogEvidence) -> Iterator[Finding]:
     """The rank whose count of parameters did not arrive at others, and which does not complain itself."""
     reports = [report for report in _read_counts(logs) if not report.of_other and report.other != report.rank]
     readers = {report.rank for report in reports}
@@ -258,6 +258,6 @@ def find_uncounted(logs: JobLogs) -> Iterator[Finding]:
     )
 
 
-def _read_counts(logs: JobLogs) -> list[_Count]:
+def _read_counts(logs: LogEvidence) -> list[_Count]:
     reports = [(line, _COUNTS.search(line.text)) for line in logs.lines if line.pattern in PARAMETER_PATTERNS]
     return [_Count(line, *map(int, report.groups())) for line, report in reports if report is not None]

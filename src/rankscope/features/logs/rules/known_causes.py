@@ -16,14 +16,14 @@ from rankscope.analysis.model import Evidence, Finding
 from rankscope.features.logs.rules.failures import cut_text, find_tracebacks, stack_of, without_ended
 from rankscope.features.logs.rules.initialisation import PARAMETER_PATTERNS, find_parameter_counts
 from rankscope.features.logs.rules.log_lines import (
-    JobLogs,
+    LogEvidence,
     LogLine,
-    alone_told,
     earliest_line,
     error_label,
     precedes,
     ranks_of,
     read_noise,
+    separate_errors,
     who_text,
 )
 from rankscope.features.logs.rules.unmatched import uneven_pairs_text
@@ -62,13 +62,13 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _WARNING_HEAD = re.compile(r".*? NCCL (?:WARN|ERROR) |^\S+ \[\d+\] \S+ WARN ")
 
 
-def known_causes(logs: JobLogs) -> list[Finding]:
+def known_causes(logs: LogEvidence) -> list[Finding]:
     """A finding for each known cause that accuses nobody, the earliest in the logs first."""
     # the rule on counts of parameters says more
     gone = PARAMETER_PATTERNS if any(True for _ in find_parameter_counts(logs)) else ()
     lines = [line for line in logs.lines if line.pattern not in gone]
     by_pattern: defaultdict[str, list[LogLine]] = defaultdict(list)
-    for line in alone_told(lines):
+    for line in separate_errors(lines):
         if line.role == "root" and line.values.get("accuses") in ("nobody", None):
             by_pattern[line.pattern].append(line)
     fatal = {error.pattern for _, errors in find_tracebacks(lines) for error in errors}
@@ -79,7 +79,7 @@ def known_causes(logs: JobLogs) -> list[Finding]:
     return sorted(shown, key=lambda f: (f.severity != "critical", f.evidence[0].time_ns or 0))
 
 
-def find_known_causes(logs: JobLogs) -> Iterator[Finding]:
+def find_known_causes(logs: LogEvidence) -> Iterator[Finding]:
     """The known causes that accuse nobody."""
     yield from logs.once(known_causes)
 
@@ -109,7 +109,7 @@ def _failed_call(line: LogLine) -> bool:
     return _is_warning(line) and any(_OUTER_CALL.search(row) or _THREAD_CALL.search(row) for row in _trail(line))
 
 
-def find_unknown_causes(logs: JobLogs) -> Iterator[Finding]:
+def find_unknown_causes(logs: LogEvidence) -> Iterator[Finding]:
     """The first warning of NCCL that made a call fail, where the table of known errors lacks it."""
     first_timeouts: dict[int, LogLine] = {}
     for line in logs.lines:
@@ -169,7 +169,7 @@ def _warning_text(line: LogLine) -> str:
     return line.text[head.end() :].strip() if head else line.text.strip()
 
 
-def find_returned_errors(logs: JobLogs) -> Iterator[Finding]:
+def find_returned_errors(logs: LogEvidence) -> Iterator[Finding]:
     """Failed calls of which lines tell only the place in NCCL."""
     lines = [line for line in logs.lines if sum(bool(_OUTER_CALL.search(row)) for row in _trail(line)) >= _FEWEST_CALLS]
     if not lines:
@@ -190,7 +190,7 @@ def find_returned_errors(logs: JobLogs) -> Iterator[Finding]:
     )
 
 
-def find_timeouts(logs: JobLogs) -> Iterator[Finding]:
+def find_timeouts(logs: LogEvidence) -> Iterator[Finding]:
     """Ranks that gave up waiting for unknown ranks."""
     lines = [line for line in logs.lines if line.has(GAVE_UP) or line.kind == "watchdog-timeout"]
     known = {line.who for line in lines}
@@ -309,7 +309,7 @@ def _furthest_behind(lines: list[LogLine]) -> tuple[int, int, int] | None:
     return last, lowest[last], max(lowest.values())
 
 
-def find_signalled(logs: JobLogs) -> Iterator[Finding]:
+def find_signalled(logs: LogEvidence) -> Iterator[Finding]:
     """Ranks of which only signs of a timeout are left: that they dump for it, or go down after it."""
     own = [line for line in logs.lines if line.values.get("own") is True]
     asked = [line for line in logs.lines if line.pattern == "dump-signal" and line not in own]
@@ -352,7 +352,7 @@ def _progress(line: LogLine) -> str:
     return (f" in {_short(str(group))}" if group else "") + works
 
 
-def find_unexplained_ends(logs: JobLogs) -> Iterator[Finding]:
+def find_unexplained_ends(logs: LogEvidence) -> Iterator[Finding]:
     """Processes that ended with errors of unknown cause."""
     threw = [line for line, _ in find_tracebacks(logs.lines)]
     exits = [
@@ -393,7 +393,7 @@ def find_unexplained_ends(logs: JobLogs) -> Iterator[Finding]:
     )
 
 
-def find_harmed(logs: JobLogs) -> Iterator[Finding]:
+def find_harmed(logs: LogEvidence) -> Iterator[Finding]:
     """Processes that met harm from elsewhere; a warning if the harm does not show that the job broke."""
     harm = [line for line in logs.lines if line.role == "victim"]
     lines = [line for line in harm if not _is_mild(line)] or harm
@@ -425,12 +425,12 @@ def _is_mild(line: LogLine) -> bool:
     return foreign or line.has(AT_SHUTDOWN) or line.has(RETRIED)
 
 
-def find_broken(logs: JobLogs) -> Iterator[Finding]:
+def find_broken(logs: LogEvidence) -> Iterator[Finding]:
     """Processes that met harm which shows that the job broke."""
     yield from (finding for finding in find_harmed(logs) if finding.severity == "critical")
 
 
-def count_harm(logs: JobLogs) -> Iterator[Finding]:
+def count_harm(logs: LogEvidence) -> Iterator[Finding]:
     """One note that counts the lines that follow from others, and the meaningless ones."""
     harm = [line for line in logs.lines if line.role == "victim"]
     if not harm:

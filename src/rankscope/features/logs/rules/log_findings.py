@@ -30,7 +30,7 @@ from rankscope.features.logs.rules import (
     survived,
     unmatched,
 )
-from rankscope.features.logs.rules.log_lines import JobLogs, read_lines, with_ranks
+from rankscope.features.logs.rules.log_lines import LogEvidence, read_lines, with_ranks
 from rankscope.features.logs.rules.merged_roots import MergedRoots
 from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.kinds.finding_kinds import FINDINGS
@@ -43,51 +43,51 @@ NOTICE_LAG_NS = 25 * 60_000_000_000
 UNEXPLAINED = "unexplained ends"
 
 Findings = Iterable[Finding]
-Needs = Callable[[JobLogs, MergedRoots], bool]
-Joins = Callable[[JobLogs, MergedRoots, Sequence[Finding]], None]
+Needs = Callable[[LogEvidence, MergedRoots], bool]
+Joins = Callable[[LogEvidence, MergedRoots, Sequence[Finding]], None]
 
 
-def nothing(_logs: JobLogs, _merged: MergedRoots) -> bool:
+def nothing(_logs: LogEvidence, _merged: MergedRoots) -> bool:
     """Asked always."""
     return True
 
 
-def no_root(_logs: JobLogs, merged: MergedRoots) -> bool:
+def no_root(_logs: LogEvidence, merged: MergedRoots) -> bool:
     """Asked while no root cause is known."""
     return not merged.roots
 
 
-def no_root_that_ended(_logs: JobLogs, merged: MergedRoots) -> bool:
+def no_root_that_ended(_logs: LogEvidence, merged: MergedRoots) -> bool:
     """Asked while no root cause is the end of a rank."""
     return not any(FINDINGS[root.kind].ended for root in merged.roots)
 
 
-def no_critical_finding(_logs: JobLogs, merged: MergedRoots) -> bool:
+def no_critical_finding(_logs: LogEvidence, merged: MergedRoots) -> bool:
     """Asked while nothing critical is known."""
     return not any(f.severity == "critical" for f in (*merged.roots, *merged.rest))
 
 
-def no_known_cause(logs: JobLogs, merged: MergedRoots) -> bool:
+def no_known_cause(logs: LogEvidence, merged: MergedRoots) -> bool:
     """Asked while no root is known, and no known cause is critical."""
     return not merged.roots and not any(f.severity == "critical" for f in logs.once(known_causes.known_causes))
 
 
-def a_traceback(logs: JobLogs, merged: MergedRoots) -> bool:
+def a_traceback(logs: LogEvidence, merged: MergedRoots) -> bool:
     """Asked while nothing critical is known, if a program printed a traceback."""
     return no_critical_finding(logs, merged) and any(line.kind == "traceback" for line in logs.lines)
 
 
-def a_root_or_no_end(_logs: JobLogs, merged: MergedRoots) -> bool:
+def a_root_or_no_end(_logs: LogEvidence, merged: MergedRoots) -> bool:
     """Asked if there is a root, or if the stage of unexplained ends found nothing."""
     return bool(merged.roots) or UNEXPLAINED not in merged.answered
 
 
-def beside(_logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def beside(_logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """Outrank nothing: they come behind the roots."""
     merged.rest += findings
 
 
-def over_those_who_wait(logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def over_those_who_wait(logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """Outrank roots that accuse nobody, or one of the same ranks, or only ranks without a dump; all of them if it is
     not known who failed. So a dump that shows another rank as the cause takes precedence."""
     seen = set(logs.dataset.seen_ranks)
@@ -101,7 +101,7 @@ def over_those_who_wait(logs: JobLogs, merged: MergedRoots, findings: Sequence[F
         merged.explain(finding, follows)
 
 
-def over_those_harmed(logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def over_those_harmed(logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """Outrank roots that accuse nobody, or one of the same ranks, or that show harmed ranks as held up.
 
     Candidates alone outrank nothing, and are of no use beside an accused rank.
@@ -121,12 +121,12 @@ def over_those_harmed(logs: JobLogs, merged: MergedRoots, findings: Sequence[Fin
             merged.rest.append(finding)
 
 
-def over_nameless(_logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def over_nameless(_logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """Outrank roots that accuse nobody; for other roots they are evidence where they agree, else against them."""
     _support(merged, findings, of_logs=False)
 
 
-def over_nameless_and_later(logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def over_nameless_and_later(logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """As `over_nameless`; without dumps, one on an earlier operation of the same ranks takes precedence too."""
     _support(merged, findings, of_logs=logs.dataset.from_logs)
 
@@ -139,7 +139,7 @@ def _support(merged: MergedRoots, findings: Sequence[Finding], *, of_logs: bool)
             merged.rest.append(finding)
 
 
-def in_front(_logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def in_front(_logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """Outrank what stands behind the roots; there is no other root."""
     for finding in findings:
         if finding.root_cause:
@@ -148,7 +148,7 @@ def in_front(_logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -
             merged.rest.insert(0, finding)
 
 
-def over_all_if_nobody_is_accused(_logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def over_all_if_nobody_is_accused(_logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """The first outranks all, if it is critical and no root accuses anybody; the others outrank nothing."""
     others = list(findings)
     if others and others[0].severity == "critical" and not merged.accusing:
@@ -156,7 +156,7 @@ def over_all_if_nobody_is_accused(_logs: JobLogs, merged: MergedRoots, findings:
     merged.rest += [replace(finding, severity="warning") for finding in others]
 
 
-def as_consequence(_logs: JobLogs, merged: MergedRoots, findings: Sequence[Finding]) -> None:
+def as_consequence(_logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """Outrank nothing: they follow from the first root, if there is one."""
     if merged.roots:
         merged.caused += [(finding, merged.roots[0]) for finding in findings]
@@ -168,7 +168,7 @@ class Rule(NamedTuple):
     """A rule about logs."""
 
     name: str
-    find: Callable[[JobLogs], Findings]
+    find: Callable[[LogEvidence], Findings]
     outranks: Joins
     needs: Needs = nothing
 
@@ -248,13 +248,13 @@ def with_logs(findings: Sequence[Finding], scene: Scene) -> list[Finding]:
     dataset = facts.dataset
     merged = MergedRoots([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
     lines, survivors = survived.part_survived(with_ranks(read_lines(dataset)), dataset)
-    logs = JobLogs(facts, places.culprit, lines, survivors, moves, dump_roots=tuple(merged.roots))
+    logs = LogEvidence(facts, places.culprit, lines, survivors, moves, dump_roots=tuple(merged.roots))
     for stage in POLICY:
         _ask(stage, logs, merged)
     return merged.numbered()
 
 
-def _ask(stage: Stage, logs: JobLogs, merged: MergedRoots) -> None:
+def _ask(stage: Stage, logs: LogEvidence, merged: MergedRoots) -> None:
     """Asks the rules of a stage, and joins their findings to the roots."""
     logs.roots = tuple(merged.roots)
     answers: list[tuple[Rule, list[Finding]]] = []

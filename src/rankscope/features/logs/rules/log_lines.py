@@ -117,7 +117,7 @@ class LogLine:
 
 
 @dataclass
-class JobLogs:
+class LogEvidence:
     """The logs of one job, and the findings that rules of logs build on."""
 
     facts: Facts
@@ -165,7 +165,7 @@ class JobLogs:
         """Ranks that lines show as victims, or waiting."""
         return {line.rank for line in self.lines if line.role == "victim" or EVENTS[line.kind].waited} - {None}
 
-    def once(self, read: Callable[[JobLogs], _Read]) -> _Read:
+    def once(self, read: Callable[[LogEvidence], _Read]) -> _Read:
         """The result of a function that reads these logs, which is called once."""
         if read not in self._once:
             self._once[read] = read(self)
@@ -270,7 +270,7 @@ def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int 
     return ranks.get((line.host or "", line.pid), ranks.get(("", line.pid)))
 
 
-def alone_told(lines: Sequence[LogLine]) -> list[LogLine]:
+def separate_errors(lines: Sequence[LogLine]) -> list[LogLine]:
     """Known errors but those whose lines an event of the same file reads whole."""
     read = {(line.file, error) for line in lines for error in EVENTS[line.kind].known_errors}
     return [line for line in lines if line.pattern and (line.file, line.pattern) not in read]

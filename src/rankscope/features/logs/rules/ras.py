@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.features.logs.rules.log_lines import JobLogs
+from rankscope.features.logs.rules.log_lines import LogEvidence
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural, ranks_text
 
@@ -39,7 +39,7 @@ _NAMES = {"ras": "RAS", "inspector": "Inspector"}
 Row = dict[str, Any]
 
 
-def find_ras(logs: JobLogs) -> Iterator[Finding]:
+def find_ras(logs: LogEvidence) -> Iterator[Finding]:
     """Findings on each communicator, roots first."""
     if logs.dataset.ras.is_empty():
         return
@@ -63,7 +63,7 @@ def find_ras(logs: JobLogs) -> Iterator[Finding]:
 class _CommReport:
     """The report on one communicator."""
 
-    logs: JobLogs
+    logs: LogEvidence
     source: str
     comm: str
     group: int | None

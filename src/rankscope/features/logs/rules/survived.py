@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.model import Finding
 from rankscope.features.logs.rules.failures import cut_text, find_tracebacks
-from rankscope.features.logs.rules.log_lines import JobLogs, LogLine, who_text
+from rankscope.features.logs.rules.log_lines import LogEvidence, LogLine, who_text
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
@@ -25,7 +25,7 @@ _KILLED = 128
 def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> tuple[list[LogLine], list[LogLine]]:
     """(lines, survived errors); the lines lack these errors, the known errors in them, and the steps that prove it."""
     steps = [line for line in lines if line.kind == "step"]
-    alone = _alone(lines)
+    alone = _bare_errors(lines)
     threw = [
         line
         for line in lines
@@ -52,7 +52,7 @@ def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> tuple[list[LogL
     return rest, survived
 
 
-def _alone(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
+def _bare_errors(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
     """The places of errors without a traceback that accuse the rank that prints them: a program may go on after one."""
     errors = [
         line
@@ -68,7 +68,7 @@ def _alone(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
     return {(line.file, line.offset) for line in errors} - inside
 
 
-def find_survived(logs: JobLogs) -> Iterator[Finding]:
+def find_survived(logs: LogEvidence) -> Iterator[Finding]:
     """A note on survived errors."""
     if not logs.survived:
         return

@@ -13,7 +13,7 @@ import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding
 from rankscope.analysis.signatures import element_count
-from rankscope.features.logs.rules.log_lines import JobLogs, LogLine
+from rankscope.features.logs.rules.log_lines import LogEvidence, LogLine
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
@@ -28,7 +28,7 @@ _SizeType = tuple[str | None, str | None]
 """Size and type of an operation."""
 
 
-def find_unmatched(logs: JobLogs) -> Iterator[Finding]:
+def find_unmatched(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each group in which a send or receive was left out, or differs in size from its counterpart."""
     rows = p2p_lines(logs.dataset)
     if rows.is_empty():
@@ -145,7 +145,7 @@ def p2p_lines(dataset: Dataset) -> pl.DataFrame:
     )
 
 
-def find_counted(logs: JobLogs) -> Iterator[Finding]:
+def find_counted(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each group with ranks that did other operations at all opCounts that both have; only a hint."""
     by_group: defaultdict[int, list[LogLine]] = defaultdict(list)
     for line in logs.lines:

@@ -44,7 +44,7 @@ class EnvReport:
     patience = 8
     quotes = True
     """No line of the report is a message."""
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record) -> None:
         self._record = record

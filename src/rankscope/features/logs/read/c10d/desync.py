@@ -36,7 +36,7 @@ class DesyncReport:
 
     patience = 8
     quotes = False
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record, start: re.Match[str]) -> None:
         self._record = record
@@ -109,7 +109,7 @@ class AnalysedCollective:
 
     patience = 2
     quotes = True
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record, start: re.Match[str]) -> None:
         self._record = record
@@ -158,7 +158,7 @@ class AnalyserLine:
 
     patience = 0
     quotes = True
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record, tool: str, what: str, ranks: list[int]) -> None:
         self._record, self._tool, self._what, self._ranks = record, tool, what, ranks
@@ -206,7 +206,7 @@ class FailedStack:
 
     patience = 8
     quotes = True
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record) -> None:
         self._record = record

@@ -299,7 +299,7 @@ class DeviceReport:
     facts: list[str] = field(default_factory=list)
     quotes = False
     patience = 0
-    told_rank = None
+    named_rank = None
     _section: str = ""
     _group: str = ""
     _gpu: int | None = None

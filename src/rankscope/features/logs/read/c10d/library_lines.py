@@ -100,7 +100,7 @@ class ActorDeath:
 
     patience = 1
     quotes = True
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record) -> None:
         self._record = record

@@ -116,7 +116,7 @@ class Recogniser:
             self._opened += 1
         if isinstance(span, tracebacks.Traceback) and span.survived:
             return
-        rank = span.told_rank if span is not None else None
+        rank = span.named_rank if span is not None else None
         passed = isinstance(span, tracebacks.Traceback) or record.rank is None
         record = record._replace(rank=rank) if passed and rank is not None else record
         for module in (m for m in _LINES if any(word in record.text for word in m.LITERALS)):
@@ -149,7 +149,9 @@ class Recogniser:
         words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
         for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
             span = module.begins(self._attributed(record) if module is desync else record)
-            if span is None or (module is tracebacks and tracebacks.is_alone(record) and self._is_told(record)):
+            if span is None or (
+                module is tracebacks and tracebacks.is_bare_exception(record) and self._is_recognised(record)
+            ):
                 continue
             bare = (
                 module is desync
@@ -167,7 +169,7 @@ class Recogniser:
             if self._opened > OPEN_LIMIT:
                 yield from self._close(stream, stream[0])
 
-    def _is_told(self, record: Record) -> bool:
+    def _is_recognised(self, record: Record) -> bool:
         """Whether other events tell what a line says."""
         events_say = any(True for module in _LINES for _ in module.events(record))
         return events_say or any(event.values["role"] in ("root", "victim") for event in self._known.events([record]))
@@ -207,7 +209,7 @@ class LineReport(Protocol):
         """Whether the last line is code or a frame, not a message."""
 
     @property
-    def told_rank(self) -> int | None:
+    def named_rank(self) -> int | None:
         """The global rank that the current lines name."""
 
     def consumes(self, record: Record) -> bool:

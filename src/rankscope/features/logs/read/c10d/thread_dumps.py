@@ -112,7 +112,7 @@ class ThreadDump:
         self._frames = 0
         self._fatal = _is_fatal(record.text.strip())
         section = _SECTION.match(record.text.strip())
-        self.told_rank = int(section[1]) if section else None
+        self.named_rank = int(section[1]) if section else None
         self._host = _host(section[2]) if section else None
         if section is None and not self._fatal:
             self._head(record.text.strip())
@@ -135,7 +135,7 @@ class ThreadDump:
             return False
         if _FIRST.match(bare) or _LAST.match(bare):
             return self._another(bare, blank)
-        if not self._threads and self.told_rank is not None and _ERROR.match(bare):
+        if not self._threads and self.named_rank is not None and _ERROR.match(bare):
             # the summary above all sections gives the reason
             return True
         return self._within(text)
@@ -159,7 +159,7 @@ class ThreadDump:
         if (pid := self._pid(main)) is not None:
             process["pid"] = pid
         made = message_event(KIND, record, f"stacks of {len(rows)} threads", threads=rows, **process)
-        return [made if self.told_rank is None else made._replace(rank=self.told_rank)]
+        return [made if self.named_rank is None else made._replace(rank=self.named_rank)]
 
     def _another(self, bare: str, blank: bool) -> bool:
         """Takes the head of a thread, unless it begins another dump.
@@ -243,7 +243,7 @@ class PySpyDump:
         self._margin = _margin(record.text)
         heading, process = _PYSPY_HEADING.search(record.text), _PYSPY_PROCESS.match(record.text)
         self._begun = process is not None
-        self.told_rank = record.rank
+        self.named_rank = record.rank
         if heading is not None:
             self._pid = int(heading[1])
         elif process is not None:
@@ -362,7 +362,7 @@ class DebugSummary:
 
     patience = 0
     quotes = True
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record, size: int) -> None:
         self._record, self._size = record, size

@@ -47,7 +47,7 @@ class FailureSummary:
         return 0 if self._closed else 64
 
     @property
-    def told_rank(self) -> int | None:
+    def named_rank(self) -> int | None:
         """The global rank of the child in the current entries."""
         found = _RANK.match(self._entries.get("rank", ""))
         return int(found[1]) if found else None

@@ -82,10 +82,10 @@ class Traceback:
 
     def __init__(self, record: Record) -> None:
         passed = _PASSED.match(record.text.strip())
-        self.told_rank = int(passed[1]) if passed else None
+        self.named_rank = int(passed[1]) if passed else None
         """The rank of the exception, where another rank prints it: a checkpoint gathers those of all ranks."""
-        self._record = record if passed is None else record._replace(rank=self.told_rank)
-        alone = _alone(record)
+        self._record = record if passed is None else record._replace(rank=self.named_rank)
+        alone = _bare_exception(record)
         self._headless = alone is not None or _FRAME.match(record.text) is not None
         """Its beginning is missing: it counts only if an exception follows directly below its frames."""
         self._indent = 0 if self._headless else len(record.text) - len(record.text.lstrip())
@@ -227,21 +227,21 @@ def begins(record: Record) -> Traceback | TestException | None:
     text = record.text.strip()
     inline = text.endswith(HEAD) and _INLINE.search(text[-200:]) is not None
     begun = text == HEAD or inline or _TASK.match(text) or _PASSED.match(text) or _FRAME.match(record.text)
-    if begun or _alone(record):
+    if begun or _bare_exception(record):
         return Traceback(record)
     found = EXCEPTION.match(text) if record.label.endswith(PYTEST_MARK) else None
     return TestException(record, found[1], found[2] or "") if found else None
 
 
-def _alone(record: Record) -> re.Match[str] | None:
+def _bare_exception(record: Record) -> re.Match[str] | None:
     """An exception without its traceback, as grep leaves it, behind the prefix that torch gives uncaught ones."""
     found = EXCEPTION.match(record.text) if record.rank is not None and _OF_TORCH.search(record.label) else None
     return found if found is not None and _FAILED.search(found[1]) and not goes_on(record.text) else None
 
 
-def is_alone(record: Record) -> bool:
+def is_bare_exception(record: Record) -> bool:
     """Whether a line is an exception without its traceback."""
-    return _alone(record) is not None
+    return _bare_exception(record) is not None
 
 
 def inline(record: Record) -> bool:
@@ -283,7 +283,7 @@ class TestException:
 
     patience = 0
     quotes = False
-    told_rank = None
+    named_rank = None
 
     def __init__(self, record: Record, kind: str, message: str) -> None:
         self._record, self._kind, self._message, self._last = record, kind, [message], record.line
