@@ -64,17 +64,20 @@ def _about_job(found: Mapping[str, Any]) -> TraceHeader:
     info = info if isinstance(info, dict) else {}
     version = safe_text(info.get("nccl_version")) or ""
     rows = info.get("pg_config")
-    number = safe_integer(found.get("baseTimeNanoseconds"))
-    base = number if number is not None and 0 <= number < LATEST_NS else None
     return TraceHeader(
         rank=_natural(info.get("rank")),
         world_size=_natural(info.get("world_size")),
         backend=safe_text(info.get("backend")) or "",
         host=safe_text(found.get("host_name")) or "",
-        base_ns=base,
+        base_ns=_base(found.get("baseTimeNanoseconds")),
         library_version=version if _VERSION.fullmatch(version) else "",
         groups=[_group(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else [],
     )
+
+
+def _base(value: Any) -> int | None:
+    number = safe_integer(value)
+    return number if number is not None and 0 <= number < LATEST_NS else None
 
 
 def _natural(value: Any) -> int | None:
@@ -194,8 +197,7 @@ class TraceContent(ColumnMatrix):
         plain = {name: getattr(self, name) for name in _PLAIN}
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
         calls = int(self.call_numbers.shape[1])
-        plain_header = tuple(self.about._replace(groups=[group.row() for group in self.about.groups]))  # type: ignore[misc]
-        return {**plain, **tables, "about": plain_header, "spans": self.rows, "called": calls,
+        return {**plain, **tables, "about": _plain_header(self.about), "spans": self.rows, "called": calls,
                 "measured": int(self.values.shape[1]), "sampled": int(self.memory.shape[1]),
                 "origin": astuple(self.origin)}  # fmt: skip
 
@@ -217,9 +219,7 @@ _PLAIN = (
 def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceContent:
     """The trace whose `header()` and `body()` these are; the arrays are views of `body`."""
     tables: dict[str, Any] = {name: list(map(kind._make, header[name])) for name, kind in _TABLES.items()}
-    about = TraceHeader(*header["about"])
-    about = about._replace(groups=list(map(config_from, about.groups)))
-    content = TraceContent(**{name: header[name] for name in _PLAIN}, **tables, about=about,
+    content = TraceContent(**{name: header[name] for name in _PLAIN}, **tables, about=_about(header["about"]),
                            origin=TraceOrigin(*header["origin"]))  # fmt: skip
     place = 0
     for name, count, kind in (
@@ -233,3 +233,12 @@ def trace_from(header: dict[str, Any], body: memoryview, *_: object) -> TraceCon
         setattr(content, name, np.frombuffer(body[place : place + size], kind).reshape(rows, count))
         place += size
     return content
+
+
+def _plain_header(about: TraceHeader) -> tuple[Any, ...]:
+    return tuple(about._replace(groups=[group.row() for group in about.groups]))  # type: ignore[misc]
+
+
+def _about(values: list[Any]) -> TraceHeader:
+    about = TraceHeader(*values)
+    return about._replace(groups=list(map(config_from, about.groups)))
