@@ -146,7 +146,14 @@ class TraceLanes:
         key_of = self.key_of.copy()
         before = len(self.cover.bounds) - 1
         key_of[:, columns] = np.where(keys[:, columns] >= 0, keys[:, columns] + before, -1)
-        return replace(self, spans=replace(spans, activity=activity), cover=_both(self.cover, cover), key_of=key_of)
+        # a cover with the keys of another after its own
+        one = self.cover
+        both = Cover(
+            np.concatenate([one.bounds[:-1], cover.bounds + len(one.start)]),
+            np.concatenate([one.start, cover.start]),
+            np.concatenate([one.end, cover.end]),
+        )
+        return replace(self, spans=replace(spans, activity=activity), cover=both, key_of=key_of)
 
     @property
     def clock_words(self) -> str:
@@ -306,15 +313,6 @@ def _wanted(lanes: TraceLanes, group: int | None, letter: int | None) -> Mask:
         by_name = np.isin(spans.activity, (MOVING + letter, WAITING + letter))
         out &= np.where(known, of_row[row] if len(of_row) else False, by_name)
     return out
-
-
-def _both(one: Cover, other: Cover) -> Cover:
-    """A cover with the keys of another after its own."""
-    return Cover(
-        np.concatenate([one.bounds[:-1], other.bounds + len(one.start)]),
-        np.concatenate([one.start, other.start]),
-        np.concatenate([one.end, other.end]),
-    )
 
 
 # Traces alone as a run with dumps: their matched collectives on the axis of logical time.

@@ -96,24 +96,18 @@ class PathScreen(ListPage):
             line(Span(f"{'rank':<{_LABEL}}", "dim"), rank_marks([rank for _, rank in strip])),
             line(*(Span(f"{LETTERS[kind]} {kind}  ", _ROLES.get(kind, "text")) for kind in PATH_KINDS)),
         ]
-        return wrapped([*lines, self._longest(row), *self._waits(row)], width, 2)
-
-    def _longest(self, row: PathRow) -> Line:
         names = top_names(self.traces.path_names.filter(path=row.path)).head(_NAMES)
         told = [
             f"{part_phrase(kind, name)} (rank {rank}) {duration(total)}"
             for rank, kind, name, total in names.select("rank", "kind", "name", "total_ns").iter_rows()
         ]
-        return line(Span("most  ", "dim"), ", ".join(told))
-
-    def _waits(self, row: PathRow) -> list[Line]:
         met = self.traces.handovers.filter(path=row.path).sort("waited_ns", descending=True).head(_NAMES)
         out = []
         for one in met.iter_rows(named=True):
             of = plain(group_label(self.dataset.group_list, one["group"], self.dataset.world_size))
             text = f"rank {one['rank']} for rank {one['for_rank']} in {plain(one['op'])} of {of}"
             out.append(line(Span("waits ", "dim"), f"{text} {duration(one['waited_ns'])}"))
-        return out
+        return wrapped([*lines, line(Span("most  ", "dim"), ", ".join(told)), *out], width, 2)
 
     def action_sort(self) -> None:
         """Sorts by length, or again by time."""

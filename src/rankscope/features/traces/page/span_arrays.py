@@ -114,7 +114,7 @@ def build_spans(dataset: Dataset, shift_of_file: dict[int, int]) -> Spans:
     files = dict(dataset.tracks.select("track", "file").iter_rows())
     start = np.clip(table["start_ns"].to_numpy(), 0, LATEST)
     length = np.clip(table["duration_ns"].to_numpy(), 0, LATEST)
-    bounds = np.searchsorted(table["track"].to_numpy(), np.append(numbers, _after(numbers)))
+    bounds = np.searchsorted(table["track"].to_numpy(), np.append(numbers, int(numbers[-1]) + 1 if len(numbers) else 0))
     return Spans(
         numbers,
         bounds.astype(np.int64),
@@ -134,7 +134,3 @@ def _names(names: pl.Series) -> dict[int, str]:
     """The name of each physical code."""
     table = pl.DataFrame({"code": names.to_physical(), "name": names}).drop_nulls().unique("code")
     return dict(table.with_columns(pl.col("name").cast(pl.String)).iter_rows())
-
-
-def _after(numbers: Ints) -> int:
-    return int(numbers[-1]) + 1 if len(numbers) else 0

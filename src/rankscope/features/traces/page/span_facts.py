@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +61,9 @@ def look(board: TraceBoard) -> Sight | None:
         return None
     lanes, span = board.lanes, board.span
     moment = board.moment
-    step = _step(lanes, board.rank, moment)
+    inside = (pl.col("rank") == board.rank) & (pl.col("start_ns") <= moment) & (pl.col("end_ns") > moment)
+    found = lanes.traces.steps.filter(inside)
+    step = found.row(0, named=True) if found.height else None
     if span is None:
         return Sight(board.rank, moment - lanes.low, None, stack=_host_at(lanes, board.lane, moment), step=step)
     spans = lanes.spans
@@ -78,10 +79,30 @@ def look(board: TraceBoard) -> Sight | None:
     if launch is not None:
         stack = (_name(lanes, launch), *stack)
     if inner is None:
-        stack = _host_at(lanes, board.lane, _issued(lanes, op) or start)
+        # the time when the host issued a collective, aligned
+        if op is None or op["created_ns"] is None:
+            issued: int | None = None
+        else:
+            issued = int(op["created_ns"]) + lanes.traces.offsets.get(op["file"], 0)
+        stack = _host_at(lanes, board.lane, issued or start)
+    groups = lanes.dataset.group_list
+    if op is None or op["group"] is None or op["group"] >= len(groups):
+        group = ""
+    else:
+        from rankscope.tui.detail.operation_text import group_label
+
+        group = group_label(groups[op["group"]])
+    match = int(lanes.match_of[row]) if row >= 0 else -1
+    if match < 0:
+        members: tuple[Member, ...] = ()
+    else:
+        table = lanes.members(match).filter(pl.col("arrived_ns").is_not_null() & pl.col("ended_ns").is_not_null())
+        rows = list(table.select("rank", "arrived_ns", "ended_ns").iter_rows())
+        first = min((arrived for _, arrived, _ in rows), default=0)
+        members = tuple(Member(rank, arrived - first, ended - arrived) for rank, arrived, ended in rows)
     return Sight(
         board.rank, moment - lanes.low, span, _name(lanes, span), str(lanes.dataset.spans["category"][span]),
-        start - lanes.low, end - start, op, _group(lanes, op), _members(lanes, row), launch,
+        start - lanes.low, end - start, op, group, members, launch,
         None if launch is None else start - spans.times(launch)[0], stack, step,
     )  # fmt: skip
 
@@ -97,38 +118,6 @@ def _operation(lanes: TraceLanes, row: int) -> dict[str, Any]:
 
 def _name(lanes: TraceLanes, span: int) -> str:
     return short_name(lanes.spans.name_of(span))
-
-
-def _group(lanes: TraceLanes, op: dict[str, Any] | None) -> str:
-    groups = lanes.dataset.group_list
-    if op is None or op["group"] is None or op["group"] >= len(groups):
-        return ""
-    from rankscope.tui.detail.operation_text import group_label
-
-    return group_label(groups[op["group"]])
-
-
-def _issued(lanes: TraceLanes, op: dict[str, Any] | None) -> int | None:
-    """The time when the host issued a collective, aligned."""
-    if op is None or op["created_ns"] is None:
-        return None
-    return int(op["created_ns"]) + lanes.traces.offsets.get(op["file"], 0)
-
-
-def _members(lanes: TraceLanes, row: int) -> tuple[Member, ...]:
-    match = int(lanes.match_of[row]) if row >= 0 else -1
-    if match < 0:
-        return ()
-    table = lanes.members(match).filter(pl.col("arrived_ns").is_not_null() & pl.col("ended_ns").is_not_null())
-    rows = list(table.select("rank", "arrived_ns", "ended_ns").iter_rows())
-    first = min((arrived for _, arrived, _ in rows), default=0)
-    return tuple(Member(rank, arrived - first, ended - arrived) for rank, arrived, ended in rows)
-
-
-def _step(lanes: TraceLanes, rank: int, moment: int) -> dict[str, Any] | None:
-    inside = (pl.col("rank") == rank) & (pl.col("start_ns") <= moment) & (pl.col("end_ns") > moment)
-    found = lanes.traces.steps.filter(inside)
-    return found.row(0, named=True) if found.height else None
 
 
 def launch_of(lanes: TraceLanes, lane: int, span: int) -> int | None:
@@ -229,22 +218,17 @@ def arrivals_line(sight: Sight) -> Line:
     """The order of arrivals, with equal ones as one."""
     if len(sight.members) < 2:
         return BLANK
-    waves = _waves(sight.members)
+    waves: list[list[Member]] = []
+    for member in sight.members:
+        if waves and member.late_ns - waves[-1][0].late_ns <= CLOSE_NS:
+            waves[-1].append(member)
+        else:
+            waves.append([member])
     parts = [f"{rank_ranges((m.rank for m in wave), 16)} +{duration(wave[0].late_ns)}" for wave in waves]
     if len(parts) > 6:
         parts = [*parts[:3], "..", *parts[-2:]]
     first = ranks_text([m.rank for m in waves[0]], 16)
     return labelled("came", Span(f"{first} first"), *(f", {part}" for part in parts[1:]))
-
-
-def _waves(members: Sequence[Member]) -> list[list[Member]]:
-    out: list[list[Member]] = []
-    for member in members:
-        if out and member.late_ns - out[-1][0].late_ns <= CLOSE_NS:
-            out[-1].append(member)
-        else:
-            out.append([member])
-    return out
 
 
 def launch_line(sight: Sight) -> Line:

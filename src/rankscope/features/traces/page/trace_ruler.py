@@ -50,16 +50,13 @@ def time_line(board: TraceBoard, width: int) -> str:
     line = [" "] * width
     tick = zero + -(-(view.first - zero) // every) * every
     while (at := view.cell_of(tick)) < width:
-        text = "|" + _written(tick - zero, size, unit, signed=board.lined is not None)
+        ns = tick - zero
+        sign = "+" if board.lined is not None and ns > 0 else ""
+        text = "|" + f"{sign}{ns // size} {unit}"
         if at >= 0 and at + len(text) <= width:
             line[at : at + len(text)] = text
         tick += every
     return "".join(line)
-
-
-def _written(ns: int, size: int, unit: str, *, signed: bool) -> str:
-    sign = "+" if signed and ns > 0 else ""
-    return f"{sign}{ns // size} {unit}"
 
 
 def cells_of_steps(starts: Ints, view: View, shift: int, width: int) -> list[int]:

@@ -112,7 +112,10 @@ def search_spans(lanes: TraceLanes, text: str) -> Hits:
     shown = (lanes.spans.op < 0) | (lanes.spans.activity != NOTHING)
     found: Ints = np.flatnonzero(np.logical_and.reduce([shown, *masks])).astype(np.int64)
     if ranks:
-        found = found[np.isin(_ranks(lanes, found), list(ranks))]
+        of_track = np.full(len(lanes.spans.numbers), -1, np.int64)
+        for strand in lanes.strands:
+            of_track[list(strand.tracks)] = lanes.ranks[strand.lane]
+        found = found[np.isin(of_track[_tracks(lanes, found)], list(ranks))]
     starts = lanes.spans.start[found] + lanes.spans.shift[_tracks(lanes, found)]
     return Hits(found[np.argsort(starts, kind="stable")], 0)
 
@@ -123,17 +126,13 @@ def _worded(lanes: TraceLanes, word: str) -> Mask:
     lowered = pl.col("name").cast(pl.String).str.to_lowercase()
     codes = table.filter(lowered.str.contains(word, literal=True))["code"]
     named: Mask = names.to_physical().is_in(codes.implode()).fill_null(False).to_numpy()
-    return named | _of_rows(lanes, _rows_worded(lanes, word))
-
-
-def _rows_worded(lanes: TraceLanes, word: str) -> Mask:
-    """Rows of `traced` with the word in their operation, or in the name or description of their group."""
+    # rows of `traced` with the word in their operation, or in the name or description of their group
     described = pl.col("description").str.to_lowercase().str.contains(word, literal=True)
     groups = lanes.dataset.groups.filter(described | (pl.col("name") == word))["group"]
     ops = lanes.dataset.traced.select("op").unique().drop_nulls()["op"].cast(pl.String)
     fitting = ops.filter(ops.str.to_lowercase().str.contains(word, literal=True)).to_list()
     fits = pl.col("op").cast(pl.String).is_in(fitting) | pl.col("group").is_in(groups.implode())
-    return lanes.dataset.traced.select(fits.fill_null(False).alias("fits"))["fits"].to_numpy()
+    return named | _of_rows(lanes, lanes.dataset.traced.select(fits.fill_null(False).alias("fits"))["fits"].to_numpy())
 
 
 def _numbered(lanes: TraceLanes, number: int) -> Mask:
@@ -153,13 +152,6 @@ def _of_rows(lanes: TraceLanes, fits: Mask) -> Mask:
 
 def _tracks(lanes: TraceLanes, spans: Ints) -> Ints:
     return np.searchsorted(lanes.spans.bounds, spans, side="right").astype(np.int64) - 1
-
-
-def _ranks(lanes: TraceLanes, spans: Ints) -> Ints:
-    of_track = np.full(len(lanes.spans.numbers), -1, np.int64)
-    for strand in lanes.strands:
-        of_track[list(strand.tracks)] = lanes.ranks[strand.lane]
-    return of_track[_tracks(lanes, spans)]
 
 
 def first_after(lanes: TraceLanes, hits: Ints, moment: int) -> int:

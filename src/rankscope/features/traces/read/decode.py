@@ -247,7 +247,8 @@ def _drop_repeated(content: TraceContent) -> int:
     if (same & (content.column("correlation") != NULL)).sum() < FEWEST_NAMES:
         return 0
     place = np.cumsum(~same) - 1
-    kept = _first_places(content, same)
+    spans = content.call_numbers[CALL_NUMBERS.index("span")]
+    kept: npt.NDArray[np.bool_] = ~same[spans] if len(spans) else np.empty(0, np.bool_)
     content.numbers, content.codes = content.numbers[:, ~same], content.codes[:, ~same]
     content.call_numbers, content.call_codes = content.call_numbers[:, kept], content.call_codes[:, kept]
     content.call_numbers[CALL_NUMBERS.index("span")] = place[content.call_numbers[CALL_NUMBERS.index("span")]]
@@ -255,12 +256,6 @@ def _drop_repeated(content: TraceContent) -> int:
     content.value_numbers, content.values = content.value_numbers[:, kept], content.values[:, kept]
     content.value_numbers[0] = place[content.value_numbers[0]]
     return int(same.sum())
-
-
-def _first_places(content: TraceContent, same: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    spans = content.call_numbers[CALL_NUMBERS.index("span")]
-    kept: npt.NDArray[np.bool_] = ~same[spans] if len(spans) else np.empty(0, np.bool_)
-    return kept
 
 
 # Events of a piece that is no JSON: each is decoded separately, and known faults are repaired.

@@ -169,7 +169,18 @@ class EventColumns:
             self._called(called + self.rows, [spans[i].args for i in called.tolist()])
         if self._measured.any():
             measured = np.flatnonzero(self._measured[lane])
-            self._values(measured + self.rows, [spans[i].args for i in measured.tolist()])
+            # adds the numbers among the arguments of spans that measure or wait
+            rows = measured + self.rows
+            args = [spans[i].args for i in measured.tolist()]
+            found = [
+                (row, self._value_names[name], value)
+                for row, given in zip(rows.tolist(), _decoded(args, VALUES), strict=True)
+                for name, value in islice((given or {}).items(), _MOST_VALUES)
+                if name not in _PLACES and type(value) in (int, float) and abs(value) < _LARGEST_VALUE
+            ]
+            table = np.array([row[:2] for row in found], np.int64).reshape(-1, len(VALUE_NUMBERS))
+            self._parts["value_numbers"].append(table.T)
+            self._parts["values"].append(np.array([[row[2] for row in found]], np.float64))
         self.rows += len(spans)
 
     def _learn(self) -> None:
@@ -214,18 +225,6 @@ class EventColumns:
         calls = self.calls
         self._parts["call_numbers"].append(table)
         self._parts["call_codes"].append(np.array([[calls[_key(value)] for value in found]], np.int32))
-
-    def _values(self, rows: npt.NDArray[np.int64], args: list[msgspec.Raw]) -> None:
-        """Adds the numbers among the arguments of spans that measure or wait."""
-        found = [
-            (row, self._value_names[name], value)
-            for row, given in zip(rows.tolist(), _decoded(args, VALUES), strict=True)
-            for name, value in islice((given or {}).items(), _MOST_VALUES)
-            if name not in _PLACES and type(value) in (int, float) and abs(value) < _LARGEST_VALUE
-        ]
-        table = np.array([row[:2] for row in found], np.int64).reshape(-1, len(VALUE_NUMBERS))
-        self._parts["value_numbers"].append(table.T)
-        self._parts["values"].append(np.array([[row[2] for row in found]], np.float64))
 
     def _sample(self, events: list[InstantEvent]) -> None:
         """Adds memory events: of each device in a piece those with the most memory in equal stretches."""

@@ -67,17 +67,13 @@ class MemoryArgs(msgspec.Struct, gc=False, rename={
     type: Scalar = None
 
 
-def _skipped(phase: str, number: int) -> type[msgspec.Struct]:
-    return msgspec.defstruct(f"Skipped{number}", [], gc=False, tag_field="ph", tag=phase)
-
-
 PHASES = "sftICBEbneSTpFNOD"
 """Skipped phases of the trace event format: flows, counters."""
 Event = Any
 """CompleteEvent, MetadataEvent, InstantEvent, or a skipped event."""
 _UNION = CompleteEvent | MetadataEvent | InstantEvent
 for _number, _phase in enumerate(PHASES):
-    _UNION |= _skipped(_phase, _number)
+    _UNION |= msgspec.defstruct(f"Skipped{_number}", [], gc=False, tag_field="ph", tag=_phase)
 
 EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[_UNION])
 LOOSE_EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[_UNION], strict=False)

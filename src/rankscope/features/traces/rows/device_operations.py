@@ -51,17 +51,15 @@ class TraceGroups:
     def frame(self) -> pl.DataFrame:
         """The table `groups`."""
         for i, users in self._open.items():
-            self.rows[i]["ranks"] = list(range(self.world)) if self._everybody(i) else sorted(users)
+            row = self.rows[i]
+            everybody = self.world > 0 and (row["description"] == DEFAULT_GROUP or not row["name"])
+            self.rows[i]["ranks"] = list(range(self.world)) if everybody else sorted(users)
         rows = [{**row, "group": i} for i, row in enumerate(self.rows)]
         return pl.DataFrame(rows, schema=dict(schema.GROUPS))
 
     def members(self, group: int) -> Sequence[int]:
         """Ranks of a group, if they are written down."""
         return () if group in self._open else self.rows[group]["ranks"]
-
-    def _everybody(self, group: int) -> bool:
-        row = self.rows[group]
-        return self.world > 0 and (row["description"] == DEFAULT_GROUP or not row["name"])
 
     def of(self, window: TraceWindow, reference: int | str) -> int:
         """The group of a window's call, by its number, or of a listed group, by its name."""
@@ -278,15 +276,12 @@ def host_operations(roles: SpanRoles) -> list[DeviceOperation]:
     if not annotations:
         return []
     operators = roles.operators
-    busy = roles.within(np.concatenate([roles.comms, _others(roles)]), operators)
+    others = np.array([i for i in roles.annotations.tolist() if not roles.names[i].startswith("gloo:")], np.int64)
+    busy = roles.within(np.concatenate([roles.comms, others]), operators)
     free = np.ones(len(operators), np.bool_)
     free[busy[busy >= 0]] = False
     joined = _joined_runs(roles, operators[free], np.array(annotations, np.int64))
     return [_row(roles, operator, run) for operator, run in joined]
-
-
-def _others(roles: SpanRoles) -> Places:
-    return np.array([i for i in roles.annotations.tolist() if not roles.names[i].startswith("gloo:")], np.int64)
 
 
 def _row(roles: SpanRoles, operator: int, run: int) -> DeviceOperation:

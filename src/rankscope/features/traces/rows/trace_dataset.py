@@ -218,24 +218,27 @@ class _OperationValues:
         """Values in the order of _COLUMNS."""
         roles = self._roles
         is_p2p, seq = row.op in P2P_OPS, device_operations.number_of(roles, row, "seq")
-        group = self._group(row)
+        if row.group is not None:
+            group = self._groups.of(self._roles.window, row.group)
+        else:
+            group = self._groups.of(self._roles.window, self._code[_telling_candidate(self._roles, row)])
         began = min((self._start[i] for i in row.runs), default=None)
         ended = max((self._end[i] for i in row.runs), default=None)
         issued = row.issue >= 0
         lane = roles.window.content.lanes[self._lane[row.issue if issued else row.runs[0]]]
+        members = self._groups.members(group)
+        if row.op not in P2P_OPS or row.peer is None:
+            peer: int | None = None
+        else:
+            peer = members[row.peer] if 0 <= row.peer < len(members) else None
         return (
-            group, seq, seq if is_p2p else None, is_p2p, row.library, row.op, _peer(row, self._groups.members(group)),
+            group, seq, seq if is_p2p else None, is_p2p, row.library, row.op, peer,
             row.coalesced, "unknown" if ended is None else "completed", None if ended is None else True,
             self._start[row.issue] if issued else None, began, ended,
             None if began is None or ended is None else ended - began, *self._said(row.call),
             str(lane.tid) if issued and lane.tid is not None else None,
             device_operations.number_of(roles, row, "comms_id"),
         )  # fmt: skip
-
-    def _group(self, row: DeviceOperation) -> int:
-        if row.group is not None:
-            return self._groups.of(self._roles.window, row.group)
-        return self._groups.of(self._roles.window, self._code[_telling_candidate(self._roles, row)])
 
     def _said(self, call: TracedCall | None) -> tuple[str | None, ...]:
         """Input and output sizes and types: equal for all calls with the same arguments."""
@@ -250,12 +253,6 @@ def _telling_candidate(roles: SpanRoles, row: DeviceOperation) -> int:
     """The candidate whose arguments name the group."""
     named = [i for i in (row.issue, *row.runs) if i >= 0 and roles.calls[i].group is not None]
     return named[0] if named else row.issue if row.issue >= 0 else row.runs[0]
-
-
-def _peer(row: DeviceOperation, members: Sequence[int]) -> int | None:
-    if row.op not in P2P_OPS or row.peer is None:
-        return None
-    return members[row.peer] if 0 <= row.peer < len(members) else None
 
 
 def _in_sizes(call: TracedCall) -> str | None:

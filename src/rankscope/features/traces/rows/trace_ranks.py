@@ -161,7 +161,9 @@ def settle_loops(windows: Sequence[TraceWindow]) -> None:
 
 def group_of_loop(window: TraceWindow) -> dict[int, str]:
     """The name of the group for each run loop's thread; empty if unknown."""
-    threads = _loops(window)
+    # a thread seen before it got its name has two
+    titles = [(label.tid, label.text) for label in window.content.labels if label.kind == "thread_name"]
+    threads = sorted({tid for tid, title in titles if tid is not None and LOOP in title})
     groups = [group.name for group in window.content.about.groups if group.ranks and group.name]
     # a number below the process's own was reused
     ordered = bool(threads) and window.pid is not None and threads[0] > window.pid
@@ -174,12 +176,6 @@ def uses_loops(window: TraceWindow) -> bool:
     """Whether anything ran in a loop: sends and receives run where they are issued."""
     runs = (name.partition(":")[2] for name in window.content.names if name.startswith("gloo:"))
     return any(not run.startswith(("send", "recv")) for run in runs)
-
-
-def _loops(window: TraceWindow) -> list[int]:
-    # a thread seen before it got its name has two
-    titles = [(label.tid, label.text) for label in window.content.labels if label.kind == "thread_name"]
-    return sorted({tid for tid, title in titles if tid is not None and LOOP in title})
 
 
 # Runs of the job whose traces are in one tree: the same ranks, traced again by other processes at a later time.

@@ -62,16 +62,26 @@ def align_clocks(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, s
     offsets = _of_hosts(found, hosts, files, devices)
     unsteady = _unsteady(matching.rows, offsets)
     if unsteady:
-        pairings = [_doubted(p) if {p.file, p.reference} & unsteady else p for p in pairings]
+        pairings = [
+            replace(p, shift=replace(p.shift, agree=0.0)) if {p.file, p.reference} & unsteady else p for p in pairings
+        ]
         devices = {} if on_host else _devices(pairings, hosts)
         found, loose = _walk(pairings, files, hosts, ranks, devices)
         offsets = _of_hosts(found, hosts, files, devices)
-    doubts = [*_loose(loose, paths), *_moved_devices(devices, paths), *_unreached(offsets, traces, paths)]
+    left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
+    more = f" and {plural(len(left) - MOST_NAMED, 'other file')}" if len(left) > MOST_NAMED else ""
+    named = ", ".join(left[:MOST_NAMED])
+    doubts = [
+        *_loose(loose, paths),
+        *_moved_devices(devices, paths),
+        *([f"no clock for {named}{more}: no operation of them was matched to another rank"] if left else []),
+    ]
     one_host = len(hosts) == len(files) and len(set(hosts.values())) == 1
     resolution = int(traces.select(pl.col("resolution_ns").max()).item() or 0)
     factor = ERROR_FACTOR if not one_host else 0 if on_host else HOST_ERROR_FACTOR
     error = resolution + _error(matching.rows, offsets, factor)
-    return FileClocks(offsets, _residuals(matching.rows, offsets), error, tuple(doubts))
+    table = _ends(matching.rows, offsets).group_by("file").agg(pl.col("off").median().cast(pl.Int64)).sort("file")
+    return FileClocks(offsets, dict(table.iter_rows()), error, tuple(doubts))
 
 
 def _walk(
@@ -186,15 +196,6 @@ def _unsteady(rows: pl.DataFrame, offsets: Mapping[int, int]) -> set[int]:
     return {file for file, share in ends.iter_rows() if share < SHARP_SHARE}
 
 
-def _doubted(pairing: Pairing) -> Pairing:
-    return replace(pairing, shift=replace(pairing.shift, agree=0.0))
-
-
-def _residuals(rows: pl.DataFrame, offsets: Mapping[int, int]) -> dict[int, int]:
-    table = _ends(rows, offsets).group_by("file").agg(pl.col("off").median().cast(pl.Int64)).sort("file")
-    return dict(table.iter_rows())
-
-
 def _error(rows: pl.DataFrame, offsets: Mapping[int, int], factor: int) -> int:
     """The spread of ends that should agree, without the worst ones."""
     far = _ends(rows, offsets)["off"].quantile(END_QUANTILE)
@@ -226,10 +227,3 @@ def _loose(used: list[Pairing], paths: Mapping[int, str]) -> list[str]:
         "are left as written where cause and effect allow it"
     ]
     return out + ([f"the clock of {files} is off, by an amount that is known only roughly"] if shifted else [])
-
-
-def _unreached(offsets: Mapping[int, int], traces: pl.DataFrame, paths: Mapping[int, str]) -> list[str]:
-    left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
-    more = f" and {plural(len(left) - MOST_NAMED, 'other file')}" if len(left) > MOST_NAMED else ""
-    named = ", ".join(left[:MOST_NAMED])
-    return [f"no clock for {named}{more}: no operation of them was matched to another rank"] if left else []

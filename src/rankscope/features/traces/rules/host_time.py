@@ -186,7 +186,13 @@ def _of_file(spans: SpanIndex, file: int) -> pl.DataFrame | None:
         .agg(count=pl.len(), total_ns=pl.col("total_ns").sum(), codes=pl.col("codes").first())
         .filter(pl.col("count") >= LEAST_COUNT).sort("total_ns", descending=True).head(MOST_PATTERNS)
     )  # fmt: skip
-    kernels = _named(table["codes"], launches["name"])
+    # the names of sequences of codes; there are few
+    codes = table["codes"]
+    names = launches["name"]
+    told = dict(zip(names.to_physical().to_list(), names.cast(pl.String).to_list(), strict=True))
+    kernels = pl.Series(
+        [PATTERN_JOINT.join(told[code] or "?" for code in one) for one in codes.to_list()], dtype=pl.String
+    )
     named = table.with_columns(file=pl.lit(file, dtype=pl.UInt32), kernels=kernels)
     return named.select("file", "operator", "kernels", "length", "count", "total_ns")
 
@@ -199,14 +205,6 @@ def _outermost(host: pl.DataFrame) -> pl.DataFrame:
     return outer.select(
         call_track="track", begin_ns="start_ns", until_ns="end_ns", operator="name", call="row"
     )  # fmt: skip
-
-
-def _named(codes: pl.Series, names: pl.Series) -> pl.Series:
-    """The names of sequences of codes; there are few."""
-    told = dict(zip(names.to_physical().to_list(), names.cast(pl.String).to_list(), strict=True))
-    return pl.Series(
-        [PATTERN_JOINT.join(told[code] or "?" for code in one) for one in codes.to_list()], dtype=pl.String
-    )
 
 
 # Counters.

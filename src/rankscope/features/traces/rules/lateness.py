@@ -102,6 +102,8 @@ def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
     arrived, work = pl.col("arrived_ns"), pl.col("work_ns")
     last = arrived.max().over(MATCH_COLUMNS)
     known = pl.col("hidden_ns").is_not_null().all().over(MATCH_COLUMNS)
+    # the second largest of the match
+    second = pl.col("arrived_ns").top_k(2).min().over(MATCH_COLUMNS)
     return (
         rows.with_columns(
             all_work_ns=work + pl.when(known).then("hidden_ns").otherwise(0),
@@ -109,7 +111,7 @@ def with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
         ).with_columns(
             usual_ns=_others_median("arrived_ns"), usual_work_ns=_others_median("work_ns"),
             usual_all_ns=_others_median("all_work_ns"),
-            next_ns=pl.when(arrived == last).then(_second("arrived_ns")).otherwise(arrived),
+            next_ns=pl.when(arrived == last).then(second).otherwise(arrived),
         )
         .with_columns(late_ns=arrived - pl.col("usual_ns"), margin_ns=arrived - pl.col("next_ns"),
                       more_ns=pl.min_horizontal(work - pl.col("usual_work_ns"),
@@ -154,11 +156,6 @@ def with_lost(rows: pl.DataFrame, spans: SpanIndex) -> pl.DataFrame:
         .with_columns(alone_ns=pl.min_horizontal("lost_ns", pl.col("late_ns") - pl.col("elsewhere_ns")).clip(0))
         .drop("idle_ns", "communicated_ns", "elsewhere_ns")
     )  # fmt: skip
-
-
-def _second(column: str) -> pl.Expr:
-    """The second largest of the match."""
-    return pl.col(column).top_k(2).min().over(MATCH_COLUMNS)
 
 
 def _others_median(column: str) -> pl.Expr:

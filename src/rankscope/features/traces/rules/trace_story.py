@@ -184,11 +184,13 @@ class TraceStory:
     def analysis(self) -> TraceAnalysis:
         """All results."""
         offsets, alone = self.clocks.offsets, tables_of_all(self.spans, self.steps)
+        rows = self.matches.join(self._numbers, on=MATCH_COLUMNS).with_columns(seq=pl.coalesce("seq", "place"))
+        matched = _shaped(rows, MATCHED).sort("match", "rank")
         return TraceAnalysis(
             offsets=offsets,
             residuals=self.clocks.residuals,
             clock_error_ns=self.clocks.error_ns if self.clocks.residuals else None,
-            matched=self._matched(),
+            matched=matched,
             refused=(*self.refused(), *self.clocks.doubts),
             bandwidth=bandwidth_table(self.speeds),
             last=self.last,
@@ -216,10 +218,6 @@ class TraceStory:
         """The number of each match, in the order of ends."""
         ends = self.matches.group_by(MATCH_COLUMNS).agg(pl.col("ended_ns").max()).sort("ended_ns", *MATCH_COLUMNS)
         return ends.select(*MATCH_COLUMNS).with_row_index("match")
-
-    def _matched(self) -> pl.DataFrame:
-        rows = self.matches.join(self._numbers, on=MATCH_COLUMNS).with_columns(seq=pl.coalesce("seq", "place"))
-        return _shaped(rows, MATCHED).sort("match", "rank")
 
     @cached_property
     def last(self) -> pl.DataFrame:

@@ -54,6 +54,9 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
     ranks = tuple(sorted({rank for route in slow.routes for rank in route.ranks}))
     where = _where(slow)
     limit = FEW_LINKS_FACTOR if slow.alike <= FEWEST_LINKS else SLOW_FACTOR
+    window = "one window; other traffic on the network is not known"
+    few = slow.alike - len(slow.routes)
+    reasons = (window, f"only {few} to compare with") if slow.alike <= FEWEST_LINKS else (window,)
     return Finding(
         kind="slow-link",
         severity="warning",
@@ -68,17 +71,11 @@ def _finding(story: TraceStory, slow: SlowLink, places: Places) -> Finding:
         candidates=() if slow.ranks else ranks,
         waiting_ranks=tuple(r for r in ranks if r not in slow.ranks),
         confidence="low" if slow.alike <= FEWEST_LINKS else "medium",
-        confidence_reasons=_reasons(slow),
+        confidence_reasons=reasons,
         group=GroupRef(found.name, found.description, found.ranks, key=found.id),
         evidence=tuple(_evidence(route) for route in slow.routes[:MOST_ROUTES]),
         next_steps=(f"Test the network of {where} by itself (nccl-tests, ib_write_bw), and its error counters.",),
     )
-
-
-def _reasons(slow: SlowLink) -> tuple[str, ...]:
-    window = "one window; other traffic on the network is not known"
-    few = slow.alike - len(slow.routes)
-    return (window, f"only {few} to compare with") if slow.alike <= FEWEST_LINKS else (window,)
 
 
 def _where(slow: SlowLink) -> str:
