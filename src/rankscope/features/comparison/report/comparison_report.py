@@ -16,7 +16,7 @@ from rankscope.features.comparison.report.sides_section import (
     groups_lines,
     metric_json,
     metric_text,
-    sides_blocks,
+    runs_sections,
 )
 from rankscope.features.comparison.rules.metric_words import candidates_text
 from rankscope.features.comparison.rules.model import (
@@ -26,9 +26,11 @@ from rankscope.features.comparison.rules.model import (
     RunComparison,
     RunDifference,
 )
+from rankscope.report.blocks import Card, FindingDetail, Grid
 from rankscope.report.json import SCHEMA, dump_json, escaped_json
+from rankscope.report.markdown import markdown_block, markdown_section
 from rankscope.schema import Frame
-from rankscope.text.escaping import code_block, markdown, plain
+from rankscope.text.escaping import markdown, plain
 from rankscope.text.secrets import hide
 
 WIDTH = 80
@@ -148,25 +150,23 @@ def comparison_markdown(found: RunComparison) -> str:
 
 def _blocks(found: RunComparison) -> Iterator[str]:
     yield f"# {_inline(found.headline)}"
-    yield from gate_blocks(found.gate)
-    runs = [
-        f"| {run.label} | {_inline(run.title)} | {run.world_size or 'unknown'} | {_inline(run.verdict)} |"
-        for run in found.runs
-    ]
-    yield "\n".join(["| run | path | ranks | verdict |", "| --- | --- | --- | --- |", *runs])
-    rows = [f"| {part.name} | {_inline(part.answer)} |" for part in found.parts]
-    yield "\n".join(["| compared | answer |", "| --- | --- |", *rows])
+    for block in gate_blocks(found.gate):
+        yield from markdown_block(block)
+    runs = [(run.label, hide(run.title), f"{run.world_size or 'unknown'}", hide(run.verdict)) for run in found.runs]
+    yield from markdown_block(Grid(head=("run", "path", "ranks", "verdict"), rows=runs))
+    parts = [(part.name, hide(part.answer)) for part in found.parts]
+    yield from markdown_block(Grid(head=("compared", "answer"), rows=parts))
     for part in found.parts:
         yield from _lines_of(part)
-    yield from sides_blocks(found)
+    for section in runs_sections(found):
+        yield from markdown_section(section)
     for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
-        yield f"## {number}. {one.kind}: {_inline(one.title)}"
         some = candidates_text(one.runs, found.groups)
-        yield from _bullets((some, *one.details) if some else one.details)
+        lines = [hide(line) for line in _some((some, *one.details) if some else one.details, MOST_LINES)]
+        details = [FindingDetail("", "", lines, "list")]
         for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
-            if frames:
-                yield f"**Stack in {label}** (innermost first)"
-                yield code_block(_frames(frames))
+            details.append(FindingDetail(f"in {label}", f"Stack in {label}", _frames(frames), "frames"))
+        yield from markdown_block(Card(number=number, kind=one.kind, title=hide(one.title), details=details))
     if found.hypotheses:
         yield "## What may be the cause"
     for cause in found.hypotheses[:MOST_HYPOTHESES]:

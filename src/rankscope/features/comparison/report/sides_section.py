@@ -13,7 +13,7 @@ from rankscope.features.comparison.rules.metric_words import (
     value_text,
 )
 from rankscope.features.comparison.rules.model import GateCheck, MetricEffect, Outlier, RunComparison, RunGroups
-from rankscope.text.escaping import markdown
+from rankscope.report.blocks import Block, Grid, Prose, Records, Section
 from rankscope.text.secrets import hide
 from rankscope.text.wording import clipped, plural
 
@@ -97,39 +97,27 @@ def metric_text(found: RunComparison, width: int) -> Iterator[str]:
         yield f"  {LEAST}"
 
 
-# Markdown.
-
-
-def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[str]:
-    """The table of a gate as blocks of Markdown."""
+def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[Block]:
+    """The answer of a gate and the table of its budgets; nothing without a gate."""
     if checks:
-        yield f"**{gate_headline(checks)}**"
-        cells = [(_inline(one.budget), one.outcome, _inline(one.reason)) for one in checks]
-        yield _table([("budget", "outcome", "reason"), *cells])
+        rows = [(one.budget, one.outcome, hide(one.reason)) for one in checks]
+        marked = frozenset((at, 1) for at, one in enumerate(checks) if one.outcome != "passed")
+        yield Grid(
+            title=gate_headline(checks), head=("budget", "outcome", "reason"), rows=rows, numbers=(), marked=marked,
+            wraps=True,
+        )  # fmt: skip
 
 
-def sides_blocks(found: RunComparison) -> Iterator[str]:
-    """All that is known of several runs, as blocks of Markdown."""
-    lines = list(groups_lines(found))
-    if lines:
-        yield "## Runs"
-        yield "\n".join(f"- {label}: {_inline(text)}" for label, text in lines)
-    rows = metric_rows(found)
-    if rows:
-        yield "## Metrics over runs"
-        # numbers are of rankscope's own; names are those of files
-        yield _table([(_inline(row[0]), *row[1:]) for row in rows])
-        if rows[0] == _HEADS:
-            yield LEAST
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *others = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([head, "| " + " | ".join("---" for _ in rows[0]) + " |", *others])
-
-
-def _inline(text: str) -> str:
-    return markdown(hide(text)) if text else ""
+def runs_sections(found: RunComparison) -> Iterator[Section]:
+    """Sections on what several runs say about each other, and on metrics over them; none for two runs."""
+    if lines := [(label, hide(text)) for label, text in groups_lines(found)]:
+        yield Section("Runs", (Records(head=(), rows=lines),))
+    if rows := metric_rows(found):
+        head, *others = rows
+        left = len(found.metrics) - MOST_METRICS
+        more = f"{left:,} more are in the JSON report." if left > 0 else ""
+        grid = Grid(head=head, rows=[(hide(row[0]), *row[1:]) for row in others], more=more)
+        yield Section("Metrics over runs", (grid, Prose(LEAST)) if head == _HEADS else (grid,))
 
 
 # JSON.
