@@ -45,7 +45,7 @@ def test_evidence_stacks_chain_and_steps_stand_on_the_page() -> None:
     dataset, analysis = samples.hang()
     text = shown(render_html(dataset, analysis))
     finding = analysis.findings[0]
-    assert f"1. {finding.title} missing-rank, critical, root cause {finding.explanation}" in text
+    assert f"1. {finding.title} Critical, root cause {finding.explanation} Kind missing-rank" in text
     assert "nccl_trace_rank_2, record 1 2 rank 2 issued mesh_tp all_reduce #1, pending" in text
     assert "forward /home/alice/run/model/attention.py:211" in text and "innermost first" in text
     assert "rank 0 waits in default_pg all_reduce #2 for rank 2" in text

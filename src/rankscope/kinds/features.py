@@ -46,6 +46,8 @@ class Feature:
     """Position of that section among those of others."""
     record: str = ""
     """Function (dataset, analysis) -> its keys of the JSON report."""
+    schema: str = ""
+    """Function () -> the JSON Schema of those keys that are no types of `report_objects`, and its definitions."""
     absent: Mapping[str, Any] = field(default_factory=dict)
     """Those keys in the report of a job without it."""
 
@@ -86,6 +88,7 @@ FEATURES: tuple[Feature, ...] = (
         section="features.traces.trace_section:section",
         place=4,
         record="features.traces.trace_section:json_keys",
+        schema="features.traces.trace_schema:trace_schema",
         absent={"traces": None},
     ),
     # before numbers that were measured: a log tells of checks that a framework made of its own

@@ -7,6 +7,8 @@ from typing import Literal
 
 Severity = Literal["critical", "warning", "info"]
 Status = Literal["healthy", "progressing", "hang", "mismatch", "slow", "failed", "unknown"]
+Standing = Literal["proof", "model", "heuristic"]
+"""Ground of a limit: it holds for every order of additions; for independent roundings; or in practice."""
 Absent = Literal["nobody", "culprits", "candidates"]
 
 

@@ -33,6 +33,10 @@ class Grid:
     """Number of columns that fit into 80 characters; None for all."""
     wraps: bool = False
     """The last cells may be long: a narrow form goes on with them in lines below."""
+    code: tuple[int, ...] = ()
+    """Columns of names and values that stand in files as they are shown."""
+    marked: frozenset[tuple[int, int]] = frozenset()
+    """Cells, by row and column, that a form with colours makes stand out."""
     more: str = ""
     """Sentence on rows that are left out; "" if none is."""
 
@@ -99,6 +103,8 @@ class Card:
     """A finding, a difference or a cause, with what is known of it."""
 
     title: str
+    number: int = 0
+    """Its place in a list; 0 if it has none."""
     kind: str = ""
     text: str = ""
     """Sentences below the title."""

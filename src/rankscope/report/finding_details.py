@@ -6,10 +6,23 @@ from collections.abc import Iterator, Sequence
 
 from rankscope.analysis.model import Analysis, Evidence, Finding
 from rankscope.report import words
-from rankscope.report.blocks import FindingDetail, Records, Section
+from rankscope.report.blocks import Card, FindingDetail, Records, Section
 from rankscope.schema import Dataset
 from rankscope.text.secrets import hide
 from rankscope.text.wording import plural, ranks_text
+
+
+def finding_card(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Card:
+    """A finding, for a page."""
+    root = ", root cause" if finding.root_cause else ""
+    return Card(
+        number=number,
+        kind=f"{finding.severity.capitalize()}{root}",
+        title=finding.title,
+        text=finding.explanation,
+        details=(FindingDetail("kind", "Kind", [finding.kind]), *finding_details(finding, dataset, analysis)),
+        tone=finding.severity,
+    )
 
 
 def finding_details(finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[FindingDetail]:

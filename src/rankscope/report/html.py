@@ -17,7 +17,7 @@ from htpy import Node
 from markupsafe import Markup
 
 from rankscope import __version__
-from rankscope.analysis.model import Analysis, Finding, RankExplanation
+from rankscope.analysis.model import Analysis, RankExplanation
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.report import words
 from rankscope.report.blocks import (
@@ -32,14 +32,14 @@ from rankscope.report.blocks import (
     Section,
     feature_sections,
 )
-from rankscope.report.finding_details import finding_details, head_facts, next_steps, notes, unread_files
+from rankscope.report.finding_details import finding_card, head_facts, next_steps, notes, unread_files
 from rankscope.report.lane_pictures import lane_pictures
 from rankscope.report.svg_marks import figure, shown
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
 from rankscope.text.wording import sentence
 
-_READ_ONLY = "Dumps, logs and traces themselves: the page has only what rankscope took from them."
+READ_ONLY = "Dumps, logs and traces themselves: the page has only what rankscope took from them."
 SECRETS = (
     "Secrets: values of settings with KEY, TOKEN, SECRET or PASSWORD in their names, and known shapes of tokens. They "
     "are hidden."
@@ -62,7 +62,7 @@ def render_html(dataset: Dataset, analysis: Analysis, is_redacted: bool = False)
     told = [finding for finding in leading if finding.severity != "info"]
     sections = (
         Section("Lanes", tuple(lane_pictures(dataset, analysis))),
-        Section("Findings", tuple(_card(number, f, dataset, analysis) for number, f in enumerate(told, 1))),
+        Section("Findings", tuple(finding_card(number, f, dataset, analysis) for number, f in enumerate(told, 1))),
         *feature_sections(dataset, analysis),
         Section("Good to know", (Bullets(notes([f for f in leading if f.severity == "info"])),)),
         *unread_files(dataset),
@@ -71,7 +71,7 @@ def render_html(dataset: Dataset, analysis: Analysis, is_redacted: bool = False)
     numbers = count(1)
     body = h.main[head, whys, [draw_section(section, numbers) for section in sections]]
     lacks = [
-        _READ_ONLY,
+        READ_ONLY,
         "All lines of evidence and all rows of long tables: the JSON report has them.",
         SECRETS,
         names_line(is_redacted),
@@ -84,7 +84,7 @@ def sections_page(command: str, title: str, sections: Iterable[Section], is_reda
     numbers = count(1)
     head = h.header[h.p(".tool")[f"rankscope {command} {__version__}"], h.h1[shown(title)]]
     main = h.main[head, [draw_section(section, numbers) for section in sections]]
-    return html_page(f"rankscope {command}: {title}", main, [_READ_ONLY, names_line(is_redacted)])
+    return html_page(f"rankscope {command}: {title}", main, [READ_ONLY, names_line(is_redacted)])
 
 
 def html_page(title: str, main: Node, lacks: Iterable[str]) -> str:
@@ -125,17 +125,6 @@ def _why(why: RankExplanation) -> Section:
     return Section(f"Why? {sentence(why.title)}", (Records(head=(), rows=rows),))
 
 
-def _card(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Card:
-    root = ", root cause" if finding.root_cause else ""
-    return Card(
-        title=f"{number}. {finding.title}",
-        kind=f"{finding.kind}, {finding.severity}{root}",
-        text=finding.explanation,
-        details=list(finding_details(finding, dataset, analysis)),
-        tone=finding.severity,
-    )
-
-
 def draw_section(section: Section, numbers: Iterator[int] | None = None) -> Node:
     """A section with its title; nothing without a block that shows something. `numbers` counts pictures of a page."""
     drawn = [node for block in section.blocks for node in draw(block, numbers or count(1))]
@@ -149,7 +138,7 @@ def draw(block: Block, numbers: Iterator[int]) -> Iterator[Node]:
             yield h.h3[shown(block.title)] if block.title else None
             yield _grid(block)
         case Records():
-            yield _table(block.head, block.rows, kind="said") if block.head else _facts(block.rows)
+            yield _sentences(block.head, block.rows) if block.head else _facts(block.rows)
         case Bullets() if block.lines:
             yield h.h3[shown(block.title)] if block.title else None
             yield _list(block.lines)
@@ -165,23 +154,21 @@ def draw(block: Block, numbers: Iterator[int]) -> Iterator[Node]:
 
 def _grid(grid: Grid) -> Node:
     ends = range(1, len(grid.head)) if grid.numbers is None else grid.numbers
-    return _table(grid.head, grid.rows, ends)
+    edges = ["number" if at in ends else None for at in range(len(grid.head))]
+
+    def cell(row: int, at: int, text: str) -> Node:
+        kind = "verdict differs" if (row, at) in grid.marked else edges[at]
+        content = h.code[shown(text)] if at in grid.code and text else shown(text)
+        return h.td(class_=kind)[content] if at else h.th(class_=kind, scope="row")[content]
+
+    names = [h.th(class_=edge, scope="col")[shown(name)] for edge, name in zip(edges, grid.head, strict=True)]
+    body = [h.tr[[cell(row, at, text) for at, text in enumerate(cells)]] for row, cells in enumerate(grid.rows)]
+    return h.div(".wide")[h.table(class_="said" if grid.wraps else None)[h.thead[h.tr[names]], h.tbody[body]]]
 
 
-def _table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (), kind: str | None = None
-) -> Node:
-    """A table whose first cells name the rows; cells of the columns `numbers` end at one edge."""
-    edges = ["number" if at in numbers else None for at in range(len(head))]
-    names = [h.th(class_=edge, scope="col")[shown(name)] for edge, name in zip(edges, head, strict=True)]
-    body = [
-        h.tr[
-            h.th(class_=edges[0], scope="row")[shown(row[0])],
-            [h.td(class_=edge)[shown(cell)] for edge, cell in zip(edges[1:], row[1:], strict=True)],
-        ]
-        for row in rows
-    ]
-    return h.div(".wide")[h.table(class_=kind)[h.thead[h.tr[names]], h.tbody[body]]]
+def _sentences(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Node:
+    """A table of sentences."""
+    return _grid(Grid(head=tuple(head), rows=[tuple(row) for row in rows], numbers=(), wraps=True))
 
 
 def _facts(rows: Iterable[Sequence[str]]) -> Node:
@@ -190,7 +177,7 @@ def _facts(rows: Iterable[Sequence[str]]) -> Node:
     return h.dl[[[h.dt[shown(label)], [h.dd[shown(row[1])] for row in group]] for label, group in groups]]
 
 
-def _list(lines: Iterable[str], numbered: bool = False) -> Node:
+def _list(lines: Sequence[str], numbered: bool = False) -> Node:
     items = [h.li[shown(line)] for line in lines]
     return h.ol[items] if numbered else h.ul[items]
 
@@ -200,7 +187,12 @@ def _article(card: Card) -> Node:
     facts = [(detail.title, line) for detail in details if detail.form == "fact" for line in detail.lines]
     stacks = [_stack(detail) for detail in details if detail.form == "frames"]
     return h.article(f".{card.tone}")[
-        h.h3[shown(card.title), " ", h.span(".kind")[shown(card.kind)] if card.kind else None],
+        h.h3[
+            f"{card.number}. " if card.number else None,
+            shown(card.title),
+            " ",
+            h.span(".kind")[shown(card.kind)] if card.kind else None,
+        ],
         h.p[shown(card.text)] if card.text else None,
         _facts(facts) if facts else None,
         [_lines(detail) for detail in details if detail.form not in ("fact", "frames")],
@@ -211,12 +203,10 @@ def _article(card: Card) -> Node:
 def _lines(detail: FindingDetail) -> Node:
     title = h.h4[shown(detail.title)] if detail.title else None
     if detail.form == "evidence":
-        return [title, _table(("where", "rank", "what"), detail.rows, kind="said")]
+        return [title, _sentences(("where", "rank", "what"), detail.rows)]
     return [title, _list(detail.lines, numbered=detail.form == "steps")]
 
 
 def _stack(detail: FindingDetail) -> Node:
-    of = f" of {detail.owner}" if detail.owner else ""
-    return h.div[
-        h.strong[shown(f"{detail.title}{of}")], " (innermost first)", h.pre["\n".join(map(shown, detail.lines))]
-    ]
+    title = f"{detail.title} of {detail.owner}" if detail.owner else detail.title
+    return h.div[h.strong[shown(title)], " (innermost first)", h.pre["\n".join(map(shown, detail.lines))]]

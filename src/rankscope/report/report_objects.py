@@ -12,9 +12,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from rankscope.analysis.live_state import State
 from rankscope.analysis.model import Confidence
-from rankscope.features.numbers.rules.model import Standing
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.kinds.finding_kinds import FINDINGS, Severity, Status
+from rankscope.kinds.finding_kinds import FINDINGS, Severity, Standing, Status
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema.tables import RECORDERS
 

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.report import words
-from rankscope.report.blocks import Bullets, Grid, Picture, Prose, Records, Section, feature_sections
+from rankscope.report.blocks import (
+    Bullets,
+    Card,
+    FindingDetail,
+    Grid,
+    Picture,
+    Prose,
+    Records,
+    Section,
+    feature_sections,
+)
 from rankscope.report.finding_details import finding_details, unread_files
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
@@ -30,7 +40,7 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
     for why in analysis.whys:
         parts += ["", *_why(why)]
     for number, finding in enumerate(words.leading(analysis), 1):
-        parts += ["", *_finding(number, finding, dataset, analysis)]
+        parts += ["", *_card(_finding(number, finding, dataset, analysis))]
     for section in (*feature_sections(dataset, analysis), *unread_files(dataset)):
         parts += _section(section)
     return "\n".join(line.rstrip() for line in parts) + "\n"
@@ -67,16 +77,28 @@ def _why(why: RankExplanation) -> Iterator[str]:
         yield from _labelled(label, lines)
 
 
-def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Iterator[str]:
+def _finding(number: int, finding: Finding, dataset: Dataset, analysis: Analysis) -> Card:
+    """A finding with its next steps: the text has no list of them at its end."""
     root = ", root cause" if finding.root_cause else ""
+    steps = FindingDetail("next", "Next", finding.next_steps, "list")
+    return Card(
+        number=number,
+        kind=f"{finding.severity.upper()}{root}, {finding.kind}",
+        title=finding.title,
+        text=finding.explanation,
+        details=(*finding_details(finding, dataset, analysis), steps),
+    )
+
+
+def _card(card: Card) -> Iterator[str]:
+    number = f"{card.number}. " if card.number else ""
     yield "-" * WIDTH
-    yield from _wrap(f"{number}. {finding.severity.upper()}{root}, {finding.kind}: {finding.title}", indent=3)
-    if finding.explanation:
-        yield from _wrap(finding.explanation, first=3, indent=3)
-    for detail in finding_details(finding, dataset, analysis):
+    yield from _wrap(f"{number}{f'{card.kind}: ' if card.kind else ''}{card.title}", indent=3)
+    if card.text:
+        yield from _wrap(card.text, first=3, indent=3)
+    for detail in card.details:
         owner = [f"of {detail.owner}"] if detail.owner else []
         yield from _labelled(detail.label, [*owner, *detail.lines])
-    yield from _labelled("next", finding.next_steps)
 
 
 def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
@@ -106,6 +128,8 @@ def _section(section: Section) -> Iterator[str]:
                     yield from _wrap(line, first=3, indent=5)
             case Prose():
                 yield from _wrap(block.text, first=3, indent=3)
+            case Card():
+                yield from _card(block)
             case Picture():
                 yield from ("", *_wrap(block.title), *_wrap(block.caption, first=3, indent=3))
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rankscope.features.comparison.report.comparison_charts import ratios_picture, series_picture
 from rankscope.features.comparison.report.comparison_page import comparison_page
-from rankscope.features.comparison.report.comparison_report import LEAST
+from rankscope.features.comparison.report.sides_section import LEAST
 from rankscope.features.comparison.rules.model import ComparedPart, RunComparison, RunLine, SeriesPicture
 from rankscope.features.comparison.rules.run_comparison import compare_runs
 from rankscope.features.comparison.rules.run_sides import compare_sides

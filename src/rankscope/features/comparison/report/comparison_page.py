@@ -1,19 +1,12 @@
-"""The comparison of two runs as one HTML page with pictures: no script, and nothing that is loaded from elsewhere.
-
-htpy escapes every text and attribute; text of files goes through `shown` before. The page forbids itself all but its
-own style by a Content-Security-Policy (https://www.w3.org/TR/CSP3/, hash sources).
-"""
+"""The comparison of two runs as one HTML page with pictures, made of blocks as the page of a report is."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Iterator, Sequence
+from itertools import count
 
 import htpy as h
 from htpy import Node
-from markupsafe import Markup
 
 from rankscope import __version__
 from rankscope.analysis.stack_frames import own_frames
@@ -25,16 +18,9 @@ from rankscope.features.comparison.report.comparison_charts import (
     scatter_picture,
     series_picture,
 )
-from rankscope.features.comparison.report.comparison_report import (
-    LEAST,
-    MOST_METRICS,
-    gate_headline,
-    groups_lines,
-    metric_rows,
-)
+from rankscope.features.comparison.report.sides_section import gate_blocks, runs_sections
 from rankscope.features.comparison.rules.model import (
     ComparisonPictures,
-    GateCheck,
     Hypothesis,
     PartState,
     RunComparison,
@@ -43,8 +29,9 @@ from rankscope.features.comparison.rules.model import (
 )
 from rankscope.features.comparison.rules.picture_data import MOST_POINTS
 from rankscope.features.comparison.rules.run_statistics import candidates_text
-from rankscope.report.blocks import Picture
-from rankscope.report.svg_marks import figure, shown
+from rankscope.report.blocks import Block, Bullets, Card, FindingDetail, Grid, Picture, Prose, Section
+from rankscope.report.html import SECRETS, draw, draw_section, html_page, names_line
+from rankscope.report.svg_marks import shown
 from rankscope.schema import Frame
 from rankscope.text.wording import plural, rank_ranges
 
@@ -55,85 +42,64 @@ MOST_SETTINGS = 200
 MOST_LINES = 40
 """Most lines of a part or a difference."""
 _KINDS = {
-    "schedule": "schedule-differs",
-    "settings": "settings-differ",
-    "values": "values-differ",
+    "schedule": "schedule-differs", "settings": "settings-differ", "values": "values-differ",
     "durations": "durations-differ",
-}
+}  # fmt: skip
+_STATES = {
+    PartState.DIFFERS: "differs", PartState.UNCOUNTED: "none that counts", PartState.NOT_COMPARED: "not compared",
+    PartState.EQUAL: "no difference",
+}  # fmt: skip
+"""The answer of a part in some words."""
 
 
 def comparison_page(found: RunComparison, is_redacted: bool = False) -> str:
     """The page; `is_redacted` tells that names were replaced before."""
-    style = files("rankscope.report").joinpath("page.css").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    page = h.html(lang="en")[
-        h.head[
-            h.meta(charset="utf-8"),
-            h.meta(http_equiv="Content-Security-Policy", content=policy),
-            h.meta(name="viewport", content="width=device-width, initial-scale=1"),
-            h.meta(name="referrer", content="no-referrer"),
-            h.title[f"rankscope diff: {shown(found.headline)}"],
-            h.style[Markup(style)],
-        ],
-        h.body[_Sections(found).main(), _footer(found, is_redacted)],
+    numbers = count(1)
+    blocks = [node for block in _head_blocks(found) for node in draw(block, numbers)]
+    head = h.header[
+        h.p(".tool")[f"rankscope diff {__version__}"],
+        [node for block in gate_blocks(found.gate) for node in draw(block, numbers)],
+        h.h1[shown(found.headline)],
+        blocks,
+        list(map(_next_step, found.hypotheses[:1])),
     ]
-    return f"{page}\n"
+    body = h.main[head, [draw_section(section, numbers) for section in comparison_sections(found)]]
+    return html_page(f"rankscope diff: {found.headline}", body, missing(found, is_redacted))
 
 
-class _Sections:
-    """The sections of a page, which number their pictures."""
+def _head_blocks(found: RunComparison) -> Iterator[Block]:
+    """The runs, and the answer of each part."""
+    runs = [
+        (run.label, run.title, f"{run.world_size:,}" if run.world_size else "unknown", run.verdict)
+        for run in found.runs
+    ]
+    yield Grid(head=("run", "path", "ranks", "verdict"), rows=runs, numbers=(), code=(1,), wraps=True)
+    parts = [(part.name, _STATES[part.state], part.summary) for part in found.parts]
+    marked = frozenset((at, 1) for at, part in enumerate(found.parts) if part.state is PartState.DIFFERS)
+    yield Grid(head=("compared", "answer", "how much"), rows=parts, numbers=(), marked=marked, wraps=True)
 
-    def __init__(self, found: RunComparison) -> None:
-        self._found = found
-        self._drawn = 0
-        self._pictures = part_pictures(found.pictures)
 
-    def main(self) -> Node:
-        """All that the page says: the answer, the differences, their causes, then each part."""
-        return h.main[
-            h.header[
-                h.p(".tool")[f"rankscope diff {__version__}"], list(_gate(self._found.gate)),
-                h.h1[shown(self._found.headline)],
-                _runs(self._found), _parts(self._found),
-                list(map(_next_step, self._found.hypotheses[:1])),
-            ],
-            list(self._differences()), list(self._causes()), list(_sides(self._found)), list(self._details()),
-        ]  # fmt: skip
-
-    def _figures(self, part: str) -> list[Node]:
-        """The pictures of a part that no section before has shown."""
-        pictures = self._pictures.pop(part, [])
-        self._drawn += len(pictures)
-        return [figure(one, self._drawn - place) for place, one in enumerate(pictures)]
-
-    def _differences(self) -> Iterator[Node]:
-        differences = self._found.differences
-        if differences:
-            yield h.h2["Differences, the earliest first"]
-        for number, one in enumerate(differences[:MOST_DIFFERENCES], 1):
-            yield _difference(number, one, candidates_text(one.runs, self._found.groups))
-            if number == 1:
-                part = next((name for name, kind in _KINDS.items() if kind == one.kind), "")
-                yield from self._figures(part)
-        if len(differences) > MOST_DIFFERENCES:
-            yield h.p[f"{len(differences) - MOST_DIFFERENCES:,} more are in the JSON report."]
-
-    def _causes(self) -> Iterator[Node]:
-        if self._found.hypotheses:
-            yield h.h2["Possible causes, and how to decide"]
-            yield from map(_cause, self._found.hypotheses[:MOST_HYPOTHESES])
-
-    def _details(self) -> Iterator[Node]:
-        """Each part with its lines, its pictures and, for settings, its table."""
-        for part in self._found.parts:
-            pictures = self._figures(part.name)
-            rows = self._found.pictures.settings if part.name == "settings" else ()
-            if pictures or rows or part.lines:
-                yield h.h2[part.name.capitalize()]
-                yield h.p[shown(part.answer)]
-                yield from pictures
-                yield _settings(rows) if rows else _list(part.lines)
+def comparison_sections(found: RunComparison) -> Iterator[Section]:
+    """The differences, their causes, what several runs say, then each part; a picture stands once."""
+    pictures = part_pictures(found.pictures)
+    cards: list[Block] = [
+        _difference(number, one, candidates_text(one.runs, found.groups))
+        for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1)
+    ]
+    if cards:
+        kind = found.differences[0].kind
+        cards[1:1] = pictures.pop(next((part for part, of in _KINDS.items() if of == kind), ""), [])
+    left = len(found.differences) - MOST_DIFFERENCES
+    more = [Prose(f"{left:,} more are in the JSON report.")] if left > 0 else []
+    yield Section("Differences, the earliest first", (*cards, *more))
+    yield Section("Possible causes, and how to decide", tuple(map(_cause, found.hypotheses[:MOST_HYPOTHESES])))
+    yield from runs_sections(found)
+    for part in found.parts:
+        drawn = pictures.pop(part.name, [])
+        rows = found.pictures.settings if part.name == "settings" else ()
+        if drawn or rows or part.lines:
+            lines = _settings(rows) if rows else Bullets(_some(part.lines))
+            yield Section(part.name.capitalize(), (Prose(part.answer), *drawn, lines))
 
 
 def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
@@ -145,139 +111,58 @@ def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
         "schedule": [lanes_picture(data.lanes), maps.get("schedule")],
         "values": [*map(series_picture, data.series), maps.get("values")],
         "durations": [
-            ratios_picture(data.times),
-            scatter_picture(data.scatter) if data.scatter else None,
-            maps.get("times"),
+            ratios_picture(data.times), scatter_picture(data.scatter) if data.scatter else None, maps.get("times"),
         ],
-    }
+    }  # fmt: skip
     return {part: [one for one in pictures if one is not None] for part, pictures in drawn.items()}
-
-
-def _runs(found: RunComparison) -> Node:
-    head = h.tr[[h.th(scope="col")[name] for name in ("run", "path", "ranks", "verdict")]]
-    rows = [
-        h.tr[
-            h.th(f".side-{run.label[:1].lower()}", scope="row")[shown(run.label)],
-            h.td[h.code[shown(run.title)]],
-            h.td[f"{run.world_size:,}" if run.world_size else "unknown"],
-            h.td[shown(run.verdict)],
-        ]
-        for run in found.runs
-    ]
-    return h.table(".runs")[h.thead[head], h.tbody[rows]]
-
-
-def _parts(found: RunComparison) -> Node:
-    rows = [h.tr[h.th(scope="row")[part.name], _STATES[part.state], h.td[shown(part.summary)]] for part in found.parts]
-    head = h.tr[[h.th(scope="col")[name] for name in ("compared", "answer", "how much")]]
-    return h.table[h.thead[head], h.tbody[rows]]
-
-
-_STATES: Mapping[PartState, Node] = {
-    PartState.DIFFERS: h.td(".verdict.differs")["differs"],
-    PartState.UNCOUNTED: h.td(".verdict")["none that counts"],
-    PartState.NOT_COMPARED: h.td["not compared"],
-    PartState.EQUAL: h.td(".verdict")["no difference"],
-}
-"""The answer of a part in some words."""
 
 
 def _next_step(one: Hypothesis) -> Node:
     """The first of the causes in short, so that the first screen says what to do."""
-    return h.p(".next")["May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"]]
+    return h.p(".next")[
+        "May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"],
+    ]  # fmt: skip
 
 
-def _difference(number: int, one: RunDifference, candidates: str) -> Node:
-    stacks = [("A", one.stacks.in_a), ("B", one.stacks.in_b)]
-    return h.article[
-        h.h3[f"{number}. {shown(one.title)} ", h.span(".kind")[one.kind]],
-        _list((candidates, *one.details) if candidates else one.details),
-        h.div(".pair")[[_stack(label, frames) for label, frames in stacks]] if any(f for _, f in stacks) else None,
-    ]
+def _difference(number: int, one: RunDifference, candidates: str) -> Card:
+    details = [FindingDetail("", "", _some((candidates, *one.details) if candidates else one.details), "list")]
+    if one.stacks.in_a or one.stacks.in_b:
+        for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
+            details.append(FindingDetail(f"in {label}", f"Stack in {label}", _frames(frames), "frames"))
+    return Card(number=number, title=one.title, kind=one.kind, details=details)
 
 
-def _stack(label: str, frames: Sequence[Frame]) -> Node:
+def _frames(frames: Sequence[Frame]) -> list[str]:
     own = own_frames(frames) or frames
     lines = [f"{frame.function} ({frame.file}:{frame.line})" for frame in own[:MOST_FRAMES]]
     left = len(own) - MOST_FRAMES
-    text = "\n".join([*map(shown, lines), *([f"{plural(left, 'more frame')}"] if left > 0 else [])])
-    return h.div[
-        h.strong(f".side-{label.lower()}")[f"Stack in {label}"],
-        " (innermost first)",
-        h.pre[text] if frames else h.p["No stack is recorded."],
-    ]
+    return [*lines, plural(left, "more frame")] if left > 0 else lines or ["No stack is recorded."]
 
 
-def _cause(one: Hypothesis) -> Node:
-    reasons = [*(("for", text) for text in one.speaks_for), *(("against", text) for text in one.speaks_against)]
-    rows = [[h.dt[label], h.dd[shown(text)]] for label, text in reasons]
-    return h.article(".cause")[
-        h.h3[shown(one.cause)], h.dl[rows, h.dt["decides"], h.dd[h.strong[shown(one.experiment)]]]
-    ]
+def _cause(one: Hypothesis) -> Card:
+    facts = (("for", one.speaks_for), ("against", one.speaks_against), ("decides", (one.experiment,)))
+    return Card(title=one.cause, details=[FindingDetail(label, label, lines) for label, lines in facts], tone="info")
 
 
-def _list(lines: Sequence[str]) -> Node:
+def _some(lines: Sequence[str]) -> list[str]:
     left = len(lines) - MOST_LINES
-    more = h.li[f"{left:,} more are in the JSON report."] if left > 0 else None
-    return h.ul[[h.li[shown(line)] for line in lines[:MOST_LINES]], more] if lines else None
+    return [*lines[:MOST_LINES], f"{left:,} more are in the JSON report."] if left > 0 else list(lines)
 
 
-def _settings(rows: Sequence[SettingRow]) -> Node:
+def _settings(rows: Sequence[SettingRow]) -> Grid:
     """The table of settings that differ, those that decide results first."""
-    names = ("setting", "in A", "in B", "ranks", "matters for", "effect")
-    body = [
-        h.tr[
-            h.th(scope="row")[h.code[shown(one.name)]],
-            h.td[h.code[shown(one.value_a)]],
-            h.td[h.code[shown(one.value_b)]],
-            h.td[rank_ranges(one.ranks, 40)],
-            h.td[one.weight],
-            h.td(".effect")[shown(one.effect)],
-        ]
-        for one in rows[:MOST_SETTINGS]
-    ]
     left = len(rows) - MOST_SETTINGS
-    return [
-        h.div(".wide")[h.table(".settings")[h.thead[h.tr[[h.th(scope="col")[n] for n in names]]], h.tbody[body]]],
-        h.p[f"{left:,} more are in the JSON report."] if left > 0 else None,
-    ]
-
-
-def _gate(checks: Sequence[GateCheck]) -> Iterator[Node]:
-    """The answer of a gate and its budgets; nothing without a gate."""
-    if not checks:
-        return
-    failed = any(one.outcome != "passed" for one in checks)
-    yield h.p(".verdict.differs" if failed else ".verdict")[h.strong[gate_headline(checks)]]
-    rows = [(one.budget, one.outcome, one.reason) for one in checks]
-    yield _table([("budget", "outcome", "reason"), *rows])
-
-
-def _sides(found: RunComparison) -> Iterator[Node]:
-    """Metrics over the runs of both sides, and what the runs say about each other; nothing for two runs."""
-    lines, rows = list(groups_lines(found)), metric_rows(found)
-    if lines or rows:
-        yield h.h2["Runs"]
-        yield h.dl[[[h.dt[label], h.dd[shown(text)]] for label, text in lines]]
-    if rows:
-        left = len(found.metrics) - MOST_METRICS
-        yield h.div(".wide")[_table(rows)]
-        yield h.p[f"{left:,} more are in the JSON report."] if left > 0 else None
-        yield h.p[LEAST] if found.groups and found.groups.pooled else None
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Node:
-    head, *others = rows
-    body = [h.tr[h.th(scope="row")[shown(row[0])], [h.td[shown(cell)] for cell in row[1:]]] for row in others]
-    return h.table[h.thead[h.tr[[h.th(scope="col")[name] for name in head]]], h.tbody[body]]
-
-
-def _footer(found: RunComparison, is_redacted: bool) -> Node:
-    return h.footer[
-        h.h2["Not on this page"],
-        h.ul[[h.li[line] for line in missing(found, is_redacted)]],
-        h.p[f"Made with rankscope {__version__}. The page loads nothing and runs no script."],
-    ]
+    return Grid(
+        head=("setting", "in A", "in B", "ranks", "matters for", "effect"),
+        rows=[
+            (one.name, one.value_a, one.value_b, rank_ranges(one.ranks, 40), one.weight, one.effect)
+            for one in rows[:MOST_SETTINGS]
+        ],
+        numbers=(),
+        code=(0, 1, 2),
+        wraps=True,
+        more=f"{left:,} more are in the JSON report." if left > 0 else "",
+    )
 
 
 def missing(found: RunComparison, is_redacted: bool) -> Iterator[str]:
@@ -293,11 +178,5 @@ def missing(found: RunComparison, is_redacted: bool) -> Iterator[str]:
         "times of ranks: too few collectives that both runs have": data.scatter is None,
     }
     yield from (f"A picture of {words}." for words, is_missing in lacks.items() if is_missing)
-    yield (
-        "Secrets: values of settings with KEY, TOKEN, SECRET or PASSWORD in their names, and known shapes of tokens. "
-        "They are hidden."
-    )
-    if is_redacted:
-        yield "Names of hosts and users, and paths: stand-ins such as host-1 and dir-1 replace them."
-    else:
-        yield "Not hidden are names of hosts and users, and paths: --redact replaces them."
+    yield SECRETS
+    yield names_line(is_redacted)

@@ -1,4 +1,4 @@
-"""The comparison of runs as text, Markdown and JSON: the headline, then the parts, causes, and metrics over runs."""
+"""The comparison of runs as text, Markdown and JSON: the headline first, then the parts, then causes."""
 
 from __future__ import annotations
 
@@ -8,181 +8,30 @@ from typing import Any
 
 from rankscope import __version__
 from rankscope.analysis.stack_frames import own_frames
+from rankscope.features.comparison.report.sides_section import (
+    gate_blocks,
+    gate_headline,
+    gate_json,
+    groups_json,
+    groups_lines,
+    metric_json,
+    metric_text,
+    runs_sections,
+)
 from rankscope.features.comparison.rules.model import (
     CauseAction,
-    GateCheck,
+    ComparedPart,
     Hypothesis,
-    MetricEffect,
-    Outlier,
     RunComparison,
     RunDifference,
-    RunGroups,
 )
-from rankscope.features.comparison.rules.run_statistics import (
-    VERDICTS,
-    candidates_text,
-    change_text,
-    interval_text,
-    smallest_text,
-    value_text,
-)
+from rankscope.features.comparison.rules.run_statistics import candidates_text
+from rankscope.report.blocks import Card, FindingDetail, Grid
 from rankscope.report.json import SCHEMA, dump_json, escaped_json
+from rankscope.report.markdown import markdown_block, markdown_section
 from rankscope.schema import Frame
-from rankscope.text.escaping import code_block, markdown, plain
+from rankscope.text.escaping import markdown, plain
 from rankscope.text.secrets import hide
-from rankscope.text.wording import clipped, plural
-
-MOST_METRICS = 12
-"""Most metrics in a report for people."""
-MOST_OUTLIERS = 4
-MOST_VALUES = 4
-"""Most values of single runs in a row."""
-_HEADS = ("metric", "A", "B", "change", "95 % interval", "least", "verdict")
-LEAST = "least: the smallest change that this many runs show in 80 % of cases"
-
-
-def gate_headline(checks: Sequence[GateCheck]) -> str:
-    """One line on a gate: "gate failed: 1 of 3 budgets is exceeded"."""
-    failed, unknown = (sum(one.outcome == name for one in checks) for name in ("failed", "unmeasured"))
-    if failed:
-        return f"gate failed: {failed} of {len(checks)} budgets {'is' if failed == 1 else 'are'} exceeded"
-    if unknown:
-        return f"gate not decided: {unknown} of {len(checks)} budgets {'is' if unknown == 1 else 'are'} not measured"
-    return f"gate passed: {plural(len(checks), 'budget')} kept"
-
-
-def groups_lines(found: RunComparison) -> Iterator[tuple[str, str]]:
-    """Label and text of the lines on several runs, for people."""
-    groups = found.groups
-    if groups is None:
-        return
-    yield "runs", groups.power
-    for one in groups.agreement:
-        yield "agree", f"{one.aspect}: {one.shown}"
-    for kind, outliers in (("outlier", groups.outlier_runs), ("rank", groups.outlier_ranks)):
-        for outlier in outliers[:MOST_OUTLIERS]:
-            yield kind, outlier.title
-        if len(outliers) > MOST_OUTLIERS:
-            yield kind, f"({len(outliers) - MOST_OUTLIERS:,} more in the JSON report)"
-    if groups.also_between_baselines:
-        who = "baselines" if len(groups.baselines) > 1 else "candidates"
-        yield "noise", f"also between {who}: {'; '.join(one.title for one in groups.also_between_baselines)}"
-
-
-def metric_rows(found: RunComparison) -> list[tuple[str, ...]]:
-    """The head and one row for each metric, steps first; without groups or metrics nothing."""
-    groups, shown = found.groups, found.metrics[:MOST_METRICS]
-    if groups is None or not shown:
-        return []
-    if not groups.pooled:
-        width = min(len(groups.candidates), MOST_VALUES)
-        return [("metric", "A", *groups.candidates[:width]), *(_single_row(one, width) for one in shown)]
-    return [_HEADS, *(_pooled_row(one) for one in shown)]
-
-
-def _single_row(one: MetricEffect, width: int) -> tuple[str, ...]:
-    values = [value_text(value, one.unit) for value in (*one.values_a, *one.values_b)]
-    return (one.name, *values[: width + 1], *("" for _ in range(width + 1 - len(values))))
-
-
-def _pooled_row(one: MetricEffect) -> tuple[str, ...]:
-    a, b = (value_text(sum(own) / len(own), one.unit) if own else "-" for own in (one.values_a, one.values_b))
-    return one.name, a, b, change_text(one), interval_text(one), smallest_text(one), VERDICTS[one.verdict]
-
-
-def metric_text(found: RunComparison, width: int) -> Iterator[str]:
-    """The table of metrics as lines of at most `width` columns; a name that is too long has a line of its own."""
-    rows = metric_rows(found)
-    if not rows:
-        return
-    sizes = [max(map(len, column)) for column in list(zip(*rows, strict=True))[1:]]
-    room = max(width - sum(sizes) - 2 * len(sizes) - 2, 6)
-    for row in rows:
-        cells = "".join(f"  {cell:>{size}}" for cell, size in zip(row[1:], sizes, strict=True))
-        if len(row[0]) > room:
-            yield f"  {clipped(row[0], width - 2)}"
-        yield f"  {row[0] if len(row[0]) <= room else '':<{room}}{cells}".rstrip()
-    left = len(found.metrics) - MOST_METRICS
-    if left > 0:
-        yield f"  ({left:,} more in the JSON report)"
-    if rows[0] == _HEADS:
-        yield f"  {LEAST}"
-
-
-def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[str]:
-    """The table of a gate as blocks of Markdown."""
-    if checks:
-        yield f"**{gate_headline(checks)}**"
-        cells = [(_inline(one.budget), one.outcome, _inline(one.reason)) for one in checks]
-        yield _table([("budget", "outcome", "reason"), *cells])
-
-
-def sides_blocks(found: RunComparison) -> Iterator[str]:
-    """All that is known of several runs, as blocks of Markdown."""
-    lines = list(groups_lines(found))
-    if lines:
-        yield "## Runs"
-        yield "\n".join(f"- {label}: {_inline(text)}" for label, text in lines)
-    rows = metric_rows(found)
-    if rows:
-        yield "## Metrics over runs"
-        # numbers are of rankscope's own; names are those of files
-        yield _table([(_inline(row[0]), *row[1:]) for row in rows])
-        if rows[0] == _HEADS:
-            yield LEAST
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *others = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([head, "| " + " | ".join("---" for _ in rows[0]) + " |", *others])
-
-
-def _inline(text: str) -> str:
-    return markdown(hide(text)) if text else ""
-
-
-def groups_json(groups: RunGroups | None, difference: Any) -> dict[str, Any] | None:
-    """The groups as JSON; `difference` writes one difference."""
-    if groups is None:
-        return None
-    return {
-        "baselines": groups.baselines,
-        "candidates": groups.candidates,
-        "pooled": groups.pooled,
-        "power": groups.power,
-        "smallest_p": groups.smallest_p,
-        "runs_needed": groups.runs_needed,
-        "agreement": [{"aspect": one.aspect, "clusters": one.clusters} for one in groups.agreement],
-        "outlier_runs": list(map(_outlier_json, groups.outlier_runs)),
-        "outlier_ranks": list(map(_outlier_json, groups.outlier_ranks)),
-        "also_between_baselines": list(map(difference, groups.also_between_baselines)),
-    }
-
-
-def _outlier_json(one: Outlier) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "metric": hide(one.metric),
-        "title": hide(one.title),
-        "size": one.size,
-        "runs": one.runs,
-        "in_seconds": one.in_seconds,
-    }
-
-
-def metric_json(one: MetricEffect) -> dict[str, Any]:
-    """One metric as JSON."""
-    return {
-        "name": hide(one.name), "unit": one.unit, "kind": one.kind, "is_ratio": one.is_ratio, "a": one.values_a,
-        "b": one.values_b, "effect": one.effect, "low": one.low, "high": one.high, "p": one.p, "q": one.q,
-        "smallest_effect": one.smallest_effect, "verdict": one.verdict, "lost_a": one.lost_a, "lost_b": one.lost_b,
-    }  # fmt: skip
-
-
-def gate_json(one: GateCheck) -> dict[str, Any]:
-    """One budget as JSON."""
-    return {"budget": one.budget, "outcome": one.outcome, "reason": hide(one.reason)}
-
 
 WIDTH = 80
 MOST_LINES = 8
@@ -220,24 +69,16 @@ def _reasons(one: Hypothesis) -> list[tuple[str, str]]:
     ]
 
 
+# Text for a terminal.
+
+
 def comparison_text(found: RunComparison) -> str:
     """The comparison as text of 80 columns."""
     return "\n".join(line.rstrip() for line in _text_lines(found)) + "\n"
 
 
 def _text_lines(found: RunComparison) -> Iterator[str]:
-    # the gate, the headline and the runs
-    if found.gate:
-        yield from _wrapped(gate_headline(found.gate))
-        for check in found.gate:
-            yield from _labelled(check.outcome, f"{check.budget}: {check.reason}", hang=2)
-        yield ""
-    yield from _wrapped(found.headline)
-    for run in found.runs[:MOST_RUNS]:
-        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
-    if len(found.runs) > MOST_RUNS:
-        yield f"  ({len(found.runs) - MOST_RUNS:,} more runs in the JSON report)"
-    yield ""
+    yield from _head(found)
     for part in found.parts:
         yield from _labelled(part.name, part.answer)
         for line in _some(part.lines, MOST_LINES):
@@ -263,6 +104,21 @@ def _text_lines(found: RunComparison) -> Iterator[str]:
             yield from _labelled(label, text)
 
 
+def _head(found: RunComparison) -> Iterator[str]:
+    """The gate, the headline and the runs."""
+    if found.gate:
+        yield from _wrapped(gate_headline(found.gate))
+        for check in found.gate:
+            yield from _labelled(check.outcome, f"{check.budget}: {check.reason}", hang=2)
+        yield ""
+    yield from _wrapped(found.headline)
+    for run in found.runs[:MOST_RUNS]:
+        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
+    if len(found.runs) > MOST_RUNS:
+        yield f"  ({len(found.runs) - MOST_RUNS:,} more runs in the JSON report)"
+    yield ""
+
+
 def _below(one: RunDifference) -> Iterator[str]:
     for line in _some(one.details, MOST_LINES):
         yield from _labelled("", line)
@@ -284,6 +140,9 @@ def _labelled(label: str, text: str, hang: int = 0) -> list[str]:
     return lines.wrap(_shown(text))
 
 
+# Markdown for an issue.
+
+
 def comparison_markdown(found: RunComparison) -> str:
     """The comparison as GitHub-flavoured Markdown in which nothing from a file can act as markup."""
     return "\n\n".join(_blocks(found)) + "\n"
@@ -291,27 +150,23 @@ def comparison_markdown(found: RunComparison) -> str:
 
 def _blocks(found: RunComparison) -> Iterator[str]:
     yield f"# {_inline(found.headline)}"
-    yield from gate_blocks(found.gate)
-    runs = [
-        f"| {run.label} | {_inline(run.title)} | {run.world_size or 'unknown'} | {_inline(run.verdict)} |"
-        for run in found.runs
-    ]
-    yield "\n".join(["| run | path | ranks | verdict |", "| --- | --- | --- | --- |", *runs])
-    rows = [f"| {part.name} | {_inline(part.answer)} |" for part in found.parts]
-    yield "\n".join(["| compared | answer |", "| --- | --- |", *rows])
+    for block in gate_blocks(found.gate):
+        yield from markdown_block(block)
+    runs = [(run.label, hide(run.title), f"{run.world_size or 'unknown'}", hide(run.verdict)) for run in found.runs]
+    yield from markdown_block(Grid(head=("run", "path", "ranks", "verdict"), rows=runs))
+    parts = [(part.name, hide(part.answer)) for part in found.parts]
+    yield from markdown_block(Grid(head=("compared", "answer"), rows=parts))
     for part in found.parts:
-        if part.lines:
-            yield f"**{part.name.capitalize()}**"
-            yield from _bullets(part.lines)
-    yield from sides_blocks(found)
+        yield from _lines_of(part)
+    for section in runs_sections(found):
+        yield from markdown_section(section)
     for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
-        yield f"## {number}. {one.kind}: {_inline(one.title)}"
         some = candidates_text(one.runs, found.groups)
-        yield from _bullets((some, *one.details) if some else one.details)
+        lines = [hide(line) for line in _some((some, *one.details) if some else one.details, MOST_LINES)]
+        details = [FindingDetail("", "", lines, "list")]
         for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
-            if frames:
-                yield f"**Stack in {label}** (innermost first)"
-                yield code_block(_frames(frames))
+            details.append(FindingDetail(f"in {label}", f"Stack in {label}", _frames(frames), "frames"))
+        yield from markdown_block(Card(number=number, kind=one.kind, title=hide(one.title), details=details))
     if found.hypotheses:
         yield "## What may be the cause"
     for cause in found.hypotheses[:MOST_HYPOTHESES]:
@@ -320,9 +175,22 @@ def _blocks(found: RunComparison) -> Iterator[str]:
     yield f"*Made with rankscope {__version__}.*"
 
 
+def _lines_of(part: ComparedPart) -> Iterator[str]:
+    if part.lines:
+        yield f"**{part.name.capitalize()}**"
+        yield from _bullets(part.lines)
+
+
 def _bullets(lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield "\n".join(f"- {_inline(line)}" for line in _some(lines, MOST_LINES))
+
+
+def _inline(text: str) -> str:
+    return markdown(hide(text))
+
+
+# JSON for programs.
 
 
 def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:

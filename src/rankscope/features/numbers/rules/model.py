@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from rankscope.analysis.model import Analysis, FeaturePart
+from rankscope.kinds.finding_kinds import Standing
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Standing = Literal["proof", "model", "heuristic"]
-"""Ground of a limit: it holds for every order of additions; for independent roundings; or in practice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,156 @@
+"""Several runs in a report: metrics over runs, runs that agree, outliers, and the table of a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rankscope.features.comparison.rules.model import GateCheck, MetricEffect, Outlier, RunComparison, RunGroups
+from rankscope.features.comparison.rules.run_statistics import change_text, interval_text, smallest_text, value_text
+from rankscope.report.blocks import Block, Grid, Prose, Records, Section
+from rankscope.text.secrets import hide
+from rankscope.text.wording import clipped, plural
+
+MOST_METRICS = 12
+"""Most metrics in a report for people."""
+MOST_OUTLIERS = 4
+MOST_VALUES = 4
+"""Most values of single runs in a row."""
+_HEADS = ("metric", "A", "B", "change", "95 % interval", "least", "verdict")
+LEAST = "least: the smallest change that this many runs show in 80 % of cases"
+
+
+def gate_headline(checks: Sequence[GateCheck]) -> str:
+    """One line on a gate: "gate failed: 1 of 3 budgets is exceeded"."""
+    failed, unknown = (sum(one.outcome == name for one in checks) for name in ("failed", "unmeasured"))
+    if failed:
+        return f"gate failed: {failed} of {len(checks)} budgets {'is' if failed == 1 else 'are'} exceeded"
+    if unknown:
+        return f"gate not decided: {unknown} of {len(checks)} budgets {'is' if unknown == 1 else 'are'} not measured"
+    return f"gate passed: {plural(len(checks), 'budget')} kept"
+
+
+def groups_lines(found: RunComparison) -> Iterator[tuple[str, str]]:
+    """Label and text of the lines on several runs, for people."""
+    groups = found.groups
+    if groups is None:
+        return
+    yield "runs", groups.power
+    for one in groups.agreement:
+        yield "agree", f"{one.aspect}: {one.shown}"
+    for kind, outliers in (("outlier", groups.outlier_runs), ("rank", groups.outlier_ranks)):
+        for outlier in outliers[:MOST_OUTLIERS]:
+            yield kind, outlier.title
+        if len(outliers) > MOST_OUTLIERS:
+            yield kind, f"({len(outliers) - MOST_OUTLIERS:,} more in the JSON report)"
+    if groups.also_between_baselines:
+        who = "baselines" if len(groups.baselines) > 1 else "candidates"
+        yield "noise", f"also between {who}: {'; '.join(one.title for one in groups.also_between_baselines)}"
+
+
+# Metrics as a table.
+
+
+def metric_rows(found: RunComparison) -> list[tuple[str, ...]]:
+    """The head and one row for each metric, steps first; without groups or metrics nothing."""
+    groups, shown = found.groups, found.metrics[:MOST_METRICS]
+    if groups is None or not shown:
+        return []
+    if not groups.pooled:
+        width = min(len(groups.candidates), MOST_VALUES)
+        return [("metric", "A", *groups.candidates[:width]), *(_single_row(one, width) for one in shown)]
+    return [_HEADS, *(_pooled_row(one) for one in shown)]
+
+
+def _single_row(one: MetricEffect, width: int) -> tuple[str, ...]:
+    values = [value_text(value, one.unit) for value in (*one.values_a, *one.values_b)]
+    return (one.name, *values[: width + 1], *("" for _ in range(width + 1 - len(values))))
+
+
+def _pooled_row(one: MetricEffect) -> tuple[str, ...]:
+    a, b = (value_text(sum(own) / len(own), one.unit) if own else "-" for own in (one.values_a, one.values_b))
+    return one.name, a, b, change_text(one), interval_text(one), smallest_text(one), VERDICTS[one.verdict]
+
+
+def metric_text(found: RunComparison, width: int) -> Iterator[str]:
+    """The table of metrics as lines of at most `width` columns; a name that is too long has a line of its own."""
+    rows = metric_rows(found)
+    if not rows:
+        return
+    sizes = [max(map(len, column)) for column in list(zip(*rows, strict=True))[1:]]
+    room = max(width - sum(sizes) - 2 * len(sizes) - 2, 6)
+    for row in rows:
+        cells = "".join(f"  {cell:>{size}}" for cell, size in zip(row[1:], sizes, strict=True))
+        if len(row[0]) > room:
+            yield f"  {clipped(row[0], width - 2)}"
+        yield f"  {row[0] if len(row[0]) <= room else '':<{room}}{cells}".rstrip()
+    left = len(found.metrics) - MOST_METRICS
+    if left > 0:
+        yield f"  ({left:,} more in the JSON report)"
+    if rows[0] == _HEADS:
+        yield f"  {LEAST}"
+
+
+def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[Block]:
+    """The answer of a gate and the table of its budgets; nothing without a gate."""
+    if checks:
+        rows = [(one.budget, one.outcome, hide(one.reason)) for one in checks]
+        marked = frozenset((at, 1) for at, one in enumerate(checks) if one.outcome != "passed")
+        yield Grid(
+            title=gate_headline(checks), head=("budget", "outcome", "reason"), rows=rows, numbers=(), marked=marked,
+            wraps=True,
+        )  # fmt: skip
+
+
+def runs_sections(found: RunComparison) -> Iterator[Section]:
+    """Sections on what several runs say about each other, and on metrics over them; none for two runs."""
+    if lines := [(label, hide(text)) for label, text in groups_lines(found)]:
+        yield Section("Runs", (Records(head=(), rows=lines),))
+    if rows := metric_rows(found):
+        head, *others = rows
+        left = len(found.metrics) - MOST_METRICS
+        more = f"{left:,} more are in the JSON report." if left > 0 else ""
+        grid = Grid(head=head, rows=[(hide(row[0]), *row[1:]) for row in others], more=more)
+        yield Section("Metrics over runs", (grid, Prose(LEAST)) if head == _HEADS else (grid,))
+
+
+# JSON.
+
+
+def groups_json(groups: RunGroups | None, difference: Any) -> dict[str, Any] | None:
+    """The groups as JSON; `difference` writes one difference."""
+    if groups is None:
+        return None
+    return {
+        "baselines": groups.baselines,
+        "candidates": groups.candidates,
+        "pooled": groups.pooled,
+        "power": groups.power,
+        "smallest_p": groups.smallest_p,
+        "runs_needed": groups.runs_needed,
+        "agreement": [{"aspect": one.aspect, "clusters": one.clusters} for one in groups.agreement],
+        "outlier_runs": list(map(_outlier_json, groups.outlier_runs)),
+        "outlier_ranks": list(map(_outlier_json, groups.outlier_ranks)),
+        "also_between_baselines": list(map(difference, groups.also_between_baselines)),
+    }
+
+
+def _outlier_json(one: Outlier) -> dict[str, Any]:
+    return {
+        "name": one.name, "metric": hide(one.metric), "title": hide(one.title), "size": one.size, "runs": one.runs,
+        "in_seconds": one.in_seconds,
+    }  # fmt: skip
+
+
+def metric_json(one: MetricEffect) -> dict[str, Any]:
+    """One metric as JSON."""
+    return {
+        "name": hide(one.name), "unit": one.unit, "kind": one.kind, "is_ratio": one.is_ratio, "a": one.values_a,
+        "b": one.values_b, "effect": one.effect, "low": one.low, "high": one.high, "p": one.p, "q": one.q,
+        "smallest_effect": one.smallest_effect, "verdict": one.verdict, "lost_a": one.lost_a, "lost_b": one.lost_b,
+    }  # fmt: skip
+
+
+def gate_json(one: GateCheck) -> dict[str, Any]:
+    """One budget as JSON."""
+    return {"budget": one.budget, "outcome": one.outcome, "reason": hide(one.reason)}
