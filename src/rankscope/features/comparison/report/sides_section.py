@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankscope.features.comparison.rules.model import GateCheck, MetricEffect, Outlier, RunComparison, RunGroups
-from rankscope.features.comparison.rules.run_statistics import change_text, interval_text, smallest_text, value_text
+from rankscope.features.comparison.rules.run_statistics import (
+    VERDICTS,
+    change_text,
+    interval_text,
+    smallest_text,
+    value_text,
+)
 from rankscope.report.blocks import Block, Grid, Prose, Records, Section
 from rankscope.text.secrets import hide
 from rankscope.text.wording import clipped, plural
