@@ -16,7 +16,7 @@ BIN := .venv/bin
 HANG := sample_data/two_groups
 PAGES = README.md CHANGELOG.md CONTRIBUTING.md docs/*.md docs/*.svg docs/*.json benchmarks/results.md sample_data/README.md
 
-.PHONY: demo demo-numbers test lint format screenshot docs golden sample-data bench dist pyz man clean
+.PHONY: demo demo-numbers test lint sizes format screenshot docs golden sample-data bench dist pyz man clean
 
 demo: .venv/installed
 	@$(BIN)/rankscope $(HANG) || test $$? -eq 1
@@ -35,6 +35,10 @@ lint: .venv/dev-extras
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml recipes/github/workflow.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions recipes/github/action.yml
+
+# what a reviewer looks at: lines, long functions, private helpers with one caller
+sizes: .venv/installed
+	@$(BIN)/python -m tests.house.sizes
 
 format: .venv/dev-extras
 	$(BIN)/ruff check --fix
