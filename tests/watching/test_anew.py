@@ -20,7 +20,6 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.model import LogContent
 from rankscope.features.logs.read.stretches import GrowingLog
 from rankscope.features.traces.page.lanes import TraceLanes
-from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.parsers.files.reader import follow_log
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.schema import Dataset
@@ -172,13 +171,13 @@ def _same_tables(one: Dataset, other: Dataset) -> None:
 
 def _same_analysis(one: Analysis, other: Analysis) -> None:
     for field in fields(Analysis):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        if isinstance(a, TraceAnalysis):
-            for part in fields(TraceAnalysis):
-                x, y = getattr(a, part.name), getattr(b, part.name)
-                assert x.equals(y) if isinstance(x, pl.DataFrame) else x == y, part.name
-        else:
-            assert a == b, field.name
+        if field.name != "parts":
+            assert getattr(one, field.name) == getattr(other, field.name), field.name
+    assert one.parts.keys() == other.parts.keys()
+    for name, result in one.parts.items():
+        for part in fields(result):
+            x, y = getattr(result, part.name), getattr(other.parts[name], part.name)
+            assert x.equals(y) if isinstance(x, pl.DataFrame) else x == y, f"{name}.{part.name}"
 
 
 @pytest.mark.parametrize("seed", range(4))
