@@ -142,7 +142,7 @@ def lone_title(memory: SnapshotMemory) -> str:
 
 
 def _others(one: LoneHolder) -> str:
-    return f"others at most {byte_count(one.others)}" if one.others else "others nothing"
+    return f"at most {byte_count(one.others)}" if one.others else "nothing"
 
 
 # JSON.
