@@ -27,7 +27,7 @@ from rankscope.report.agent_answers import QuestionError
 from rankscope.report.next_commands import offered_commands
 from rankscope.report.prometheus_text import FollowedState, render_metrics
 from rankscope.report.redact import Redaction
-from rankscope.report.text import render_line_json, render_line_text
+from rankscope.report.watch_lines import render_line_json, render_line_text
 from rankscope.tui.controllers.exports import copied_text
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import FollowProgress, JobUpdate

@@ -22,7 +22,7 @@ from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.report.json import render_error, render_json
 from rankscope.report.json_schema import report_schema, watch_schema
 from rankscope.report.report_objects import JobReport, WatchLine
-from rankscope.report.text import render_line_json
+from rankscope.report.watch_lines import render_line_json
 from rankscope.schema import Dataset
 from tests.memory_writer import MIB, sampled_job
 from tests.model_writer import described_job, transformer

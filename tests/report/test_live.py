@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankscope.analysis import analyse
 from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
-from rankscope.report.text import verdict_key
+from rankscope.report.watch_lines import verdict_key
 from tests.builders import START_NS, JobBuilder
 
 SECOND = 1_000_000_000

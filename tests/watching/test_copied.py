@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis.live_state import DUMP_SPREAD_NS
-from rankscope.report.text import render_line_text, verdict_key
+from rankscope.report.watch_lines import render_line_text, verdict_key
 from tests.watching.following import Following
 from tests.watching.hand_clock import HandClock
 from tests.watching.jobs import Running, target

@@ -216,7 +216,7 @@ class _StatusPrinter:
                 self.watcher.stop()
 
     def _print(self, update: JobUpdate) -> None:
-        from rankscope.report.text import render_line_json, render_line_text, verdict_key
+        from rankscope.report.watch_lines import render_line_json, render_line_text, verdict_key
 
         key = verdict_key(update.analysis, update.live)
         if key == self._said:

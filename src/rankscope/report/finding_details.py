@@ -65,7 +65,7 @@ def next_steps(findings: Sequence[Finding]) -> list[str]:
     return list(dict.fromkeys(step for finding in findings for step in finding.next_steps))
 
 
-def notes(findings: Sequence[Finding]) -> list[str]:
+def note_sentences(findings: Sequence[Finding]) -> list[str]:
     """Findings that only inform, each as sentences."""
     return [". ".join(t[:1].upper() + t[1:] for t in (f.title, f.explanation)).strip() for f in findings]
 

@@ -32,7 +32,7 @@ from rankscope.report.blocks import (
     Section,
     feature_sections,
 )
-from rankscope.report.finding_details import finding_card, head_facts, next_steps, notes, unread_files
+from rankscope.report.finding_details import finding_card, head_facts, next_steps, note_sentences, unread_files
 from rankscope.report.lane_pictures import lane_pictures
 from rankscope.report.svg_marks import figure, shown
 from rankscope.report.words import why_sections
@@ -59,12 +59,12 @@ def render_html(dataset: Dataset, analysis: Analysis, is_redacted: bool = False)
         h.p(".next")["Next: ", h.strong[shown(steps[0])]] if steps else None,
     ]
     whys = [draw_section(_why(why)) for why in analysis.whys]
-    told = [finding for finding in leading if finding.severity != "info"]
+    accusing = [finding for finding in leading if finding.severity != "info"]
     sections = (
         Section("Lanes", tuple(lane_pictures(dataset, analysis))),
-        Section("Findings", tuple(finding_card(number, f, dataset, analysis) for number, f in enumerate(told, 1))),
+        Section("Findings", tuple(finding_card(number, f, dataset, analysis) for number, f in enumerate(accusing, 1))),
         *feature_sections(dataset, analysis),
-        Section("Good to know", (Bullets(notes([f for f in leading if f.severity == "info"])),)),
+        Section("Good to know", (Bullets(note_sentences([f for f in leading if f.severity == "info"])),)),
         *unread_files(dataset),
         Section("Next steps", (Bullets(steps),)),
     )

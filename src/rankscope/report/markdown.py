@@ -9,8 +9,7 @@ from rankscope import __version__
 from rankscope.analysis.model import Analysis, RankExplanation
 from rankscope.report import words
 from rankscope.report.blocks import Block, Bullets, Card, Grid, Picture, Prose, Records, Section, feature_sections
-from rankscope.report.finding_details import finding_card, head_facts, next_steps, unread_files
-from rankscope.report.finding_details import notes as told
+from rankscope.report.finding_details import finding_card, head_facts, next_steps, note_sentences, unread_files
 from rankscope.report.output_files import write_next
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
@@ -28,7 +27,7 @@ def render_markdown(dataset: Dataset, analysis: Analysis) -> str:
         parts += _card(finding_card(number, finding, dataset, analysis))
     for section in feature_sections(dataset, analysis):
         parts += markdown_section(section)
-    parts += _list("Good to know", told(notes), heading="##")
+    parts += _list("Good to know", note_sentences(notes), heading="##")
     for section in unread_files(dataset):
         parts += markdown_section(section)
     parts += _list("Next steps", next_steps(leading), heading="##")
@@ -56,7 +55,7 @@ def _why(why: RankExplanation) -> Iterator[str]:
 
 def _card(card: Card) -> Iterator[str]:
     number = f"{card.number}. " if card.number else ""
-    yield f"## {number}{f'{card.kind}: ' if card.kind else ''}{_inline(card.title)}"
+    yield f"## {number}{f'{_inline(card.kind)}: ' if card.kind else ''}{_inline(card.title)}"
     if card.text:
         yield _inline(card.text)
     details = [detail for detail in card.details if detail.lines]
@@ -87,11 +86,11 @@ def markdown_block(block: Block) -> Iterator[str]:
     """A block as paragraphs of Markdown."""
     match block:
         case Grid():
-            yield from [f"**{block.title}**"] if block.title else ()
+            yield from [f"**{_inline(block.title)}**"] if block.title else ()
             yield _table(block.head, block.rows)
             yield from [_inline(block.more)] if block.more else ()
         case Records() if not block.head:
-            yield "\n".join(f"- {label}: {_inline(text)}" for label, text in block.rows)
+            yield "\n".join(f"- {_inline(label)}: {_inline(text)}" for label, text in block.rows)
         case Records():
             # a place that is left out is in the last cell but one
             blank = [""] * (len(block.head) - 1)
@@ -112,12 +111,13 @@ def _list(title: str, lines: Sequence[str], heading: str = "", numbered: bool = 
     """A titled list; nothing without lines."""
     if lines:
         if title:
-            yield f"{heading} {title}" if heading else f"**{title}**"
+            yield f"{heading} {_inline(title)}" if heading else f"**{_inline(title)}**"
         yield "\n".join(f"{f'{i}.' if numbered else '-'} {_inline(line)}" for i, line in enumerate(lines, 1))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [tuple(head), tuple("---" for _ in head), *(tuple(map(_inline, row)) for row in rows)]
+    names = tuple(map(_inline, head))
+    lines = [names, tuple("---" for _ in head), *(tuple(map(_inline, row)) for row in rows)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 

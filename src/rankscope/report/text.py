@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from datetime import tzinfo
-from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.model import Analysis, Finding, RankExplanation
 from rankscope.report import words
@@ -24,10 +22,7 @@ from rankscope.report.finding_details import finding_details, unread_files
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import clock, ranks_text
-
-if TYPE_CHECKING:
-    from rankscope.analysis.live_state import LiveState
+from rankscope.text.wording import ranks_text
 
 WIDTH = 80
 _LABEL_WIDTH = 14
@@ -102,8 +97,8 @@ def _card(card: Card) -> Iterator[str]:
 
 
 def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
-    """Bullets with the label before the first one; empty if all lines are empty."""
-    start = f"   {label:<{_LABEL_WIDTH - 3}}"
+    """Lines with the label before the first one; empty if all lines are empty."""
+    start = f"   {plain(label):<{_LABEL_WIDTH - 3}}"
     for line in filter(None, lines):
         first, *rest = _wrap(line, indent=2, width=WIDTH - _LABEL_WIDTH)
         yield start + first
@@ -118,12 +113,12 @@ def _section(section: Section) -> Iterator[str]:
     for block in section.blocks:
         match block:
             case Grid():
-                yield from ("", block.title) if block.title else ()
+                yield from ("", *_wrap(block.title)) if block.title else ()
                 yield from _grid(block)
             case Records():
                 yield from _records(block)
             case Bullets():
-                yield from ("", block.title) if block.title else ()
+                yield from ("", *_wrap(block.title)) if block.title else ()
                 for line in block.lines:
                     yield from _wrap(line, first=3, indent=5)
             case Prose():
@@ -173,50 +168,3 @@ def _wrap(text: str, first: int = 0, indent: int = 0, width: int = WIDTH) -> lis
         break_long_words=False,
     )
     return wrapped or [""]
-
-
-# Bullets of a followed job, for a person or a program.
-
-MOST_GROUPS = 32
-"""Most groups whose rate is told, the fastest first."""
-
-
-def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
-    """A key that changes only with the verdict: it holds the late ranks, not the groups in which they are late."""
-    roots = [f for f in analysis.findings if f.root_cause]
-    places = [(f.group and f.group.id, f.seq) if f.kind != "straggler" else () for f in roots]
-    causes = tuple((f.kind, f.culprit_ranks, place) for f, place in zip(roots, places, strict=True))
-    return live.state, live.so_far, analysis.status, causes
-
-
-def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:
-    """One line of JSON; its form is described in docs/report.md."""
-    from rankscope.report.json import SCHEMA, dump_json, finding_json
-
-    return dump_json(
-        {
-            "schema": SCHEMA,
-            "time_ns": time_ns,
-            "state": live.state,
-            "status": analysis.status,
-            "verdict": analysis.verdict,
-            "reason": live.reason,
-            "still_s": None if live.still_ns is None else live.still_ns / 1e9,
-            "freeze_after_s": live.needed_ns / 1e9,
-            "per_s": live.per_s,
-            "rates": [
-                {"group": rate.group, "description": rate.description, "per_s": rate.per_s}
-                for rate in live.rates[:MOST_GROUPS]
-            ],
-            "culprit_ranks": list(analysis.culprits),
-            "ranks": {"seen": len(dataset.seen_ranks), "missing": dataset.unseen_ranks},
-            "findings": [finding_json(f) for f in analysis.findings if f.root_cause],
-        },
-        indented=False,
-    )
-
-
-def render_line_text(analysis: Analysis, live: LiveState, time_ns: int, zone: tzinfo | None = None) -> str:
-    """One line: the time, the state, and the verdict."""
-    speed = f" {live.per_s:.3g}/s" if live.per_s else ""
-    return f"{clock(time_ns, zone, 0)}  {live.state.upper()}{speed}  {plain(analysis.verdict)}\n"
