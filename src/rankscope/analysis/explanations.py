@@ -41,9 +41,8 @@ def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplana
         known = f"the job has {plural(size, 'rank')}, 0 to {size - 1}" if size else "no rank of the job is known"
         raise NoSuchRankError(f"there is no rank {rank}: {known}")
     if dataset.from_traces:
-        for explain in called(dataset, "explain"):
-            explained: RankExplanation = explain(dataset, analysis, rank)
-            return explained
+        explained: RankExplanation = next(called(dataset, "explain"))(dataset, analysis, rank)
+        return explained
     accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)
     if not accusing:
         return explain_acquittal(view, analysis)

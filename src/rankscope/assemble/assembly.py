@@ -47,8 +47,8 @@ def assemble(
     world = world_size or max([_world(used, sources, chosen), *(gathered.world for gathered in job.gathered)])
     tables = dump_tables(used, [job.places[id(source)] for source in used], world)
     for gathered in job.gathered:
-        tables, told = gathered.add_tables(tables, world)
-        world = world_size or told
+        tables, raised = gathered.add_tables(tables, world)
+        world = world_size or raised
     told_by_processes = _add_rows(tables, sources, choice)
     for gathered in job.gathered:
         gathered.finish(tables)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -29,23 +30,23 @@ class RunChoice(NamedTuple):
     """Path of the user's own table of known errors."""
 
 
-class Gathered(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Gathered(ABC):
     """Facts that the files of one kind tell."""
 
     world: int
     """The number of ranks of the job, as far as they tell it; 0 if they do not."""
-    stacks: Sequence[Any]
+    stacks: Sequence[Any] = ()
     """Stacks that stand in them, for the kind that reads stacks."""
-    attempt: tuple[int, pl.DataFrame] | None
+    attempt: tuple[int, pl.DataFrame] | None = None
     """The run and the table of runs of a job without dumps; None if these files do not tell runs apart."""
 
+    @abstractmethod
     def add_tables(self, tables: Tables, world: int) -> tuple[Tables, int]:
-        """The tables of the job with theirs, and the number of its ranks."""
-        ...
+        """The tables of the job with theirs, and the number of its ranks, which they may raise."""
 
-    def finish(self, tables: Tables) -> None:
+    def finish(self, tables: Tables) -> None:  # noqa: B027 - few kinds have anything left to do
         """Completes rows of other kinds, when all are in the tables."""
-        ...
 
 
 @dataclass
@@ -72,11 +73,11 @@ class GatheredJob:
         """Asks each kind for what its files tell, at no cost without one; later kinds see what earlier ones told."""
         there = {source.kind for source in self.sources if source.content is not None}
         for kind in GATHERED:
-            if kind.name in there or (kind is PY_SPY and self.in_others):
+            if kind.name in there or (kind is PY_SPY and self.stacks):
                 found: Gathered | None = function(kind.gather)(self)
                 self.gathered += [found] if found is not None else []
 
     @property
-    def in_others(self) -> list[Any]:
-        """Stacks in files of the kinds that were gathered before."""
+    def stacks(self) -> list[Any]:
+        """Stacks that stand in files of the kinds that were gathered before."""
         return [stack for gathered in self.gathered for stack in gathered.stacks]

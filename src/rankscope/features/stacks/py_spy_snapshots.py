@@ -13,7 +13,7 @@ import polars as pl
 
 from rankscope import schema
 from rankscope.assemble.attempts import Attempt
-from rankscope.assemble.gathering import GatheredJob
+from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.operations import stack_table
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.stacks.py_spy.model import Identity, Snapshot
@@ -31,27 +31,18 @@ COPIED_NS = 86_400 * 1_000_000_000
 """Time after the last event beyond which a file is a copy: its write time then does not show its attempt."""
 
 
-@dataclass(frozen=True)
-class JobStacks:
+@dataclass(frozen=True, kw_only=True)
+class JobStacks(Gathered):
     """The stacks of a job, with the ranks of their processes."""
 
     seen: list[RankedStacks]
     places: dict[int, int]
-    attempt: tuple[int, pl.DataFrame] | None = None
-    stacks: Sequence[RankedStacks] = ()
-
-    @property
-    def world(self) -> int:
-        """One more than the highest rank of their processes."""
-        return max((1 + rank for one in self.seen for rank in one.ranks.values()), default=0)
+    """The rows of `files` by the identities of the sources."""
 
     def add_tables(self, tables: dict[str, pl.DataFrame], world: int) -> tuple[dict[str, pl.DataFrame], int]:
         """The tables with the threads and their stacks; the number of ranks stays."""
         threads, stacks = thread_tables(self.seen, self.places, tables["ops"], tables["stacks"])
         return {**tables, "threads": threads, "stacks": stacks}, world
-
-    def finish(self, tables: dict[str, pl.DataFrame]) -> None:
-        """Nothing is left to do."""
 
 
 def gather_stacks(job: GatheredJob) -> JobStacks | None:
@@ -59,7 +50,7 @@ def gather_stacks(job: GatheredJob) -> JobStacks | None:
 
     Contradicting ranks are removed.
     """
-    sources, runs, (chosen, pattern, _), world, in_logs = job.sources, job.runs, job.choice, job.world, job.in_others
+    sources, runs, (chosen, pattern, _), world, in_logs = job.sources, job.runs, job.choice, job.world, job.stacks
     snapshots = [source for source in sources if isinstance(source.content, Snapshot)]
     if not in_logs and not snapshots:
         return None
@@ -84,7 +75,10 @@ def gather_stacks(job: GatheredJob) -> JobStacks | None:
     _recognise(kept)
     for one in kept:
         _finish(one)
-    return JobStacks(kept, job.places) if kept else None
+    if not kept:
+        return None
+    world = max((1 + rank for stacks in kept for rank in stacks.ranks.values()), default=0)
+    return JobStacks(world=world, seen=kept, places=job.places)
 
 
 def _in_time(seen: Sequence[RankedStacks]) -> None:

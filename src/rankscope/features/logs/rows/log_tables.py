@@ -13,7 +13,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.gathering import GatheredJob
+from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.bounded_rows import LEFT_OUT, STACKS, left_out
 from rankscope.features.logs.read.model import IS_P2P, LogContent, only_starts
@@ -46,7 +46,6 @@ from rankscope.features.logs.rows.log_processes import (
     valid_size,
 )
 from rankscope.features.logs.rows.process_ranks import identify_lives
-from rankscope.features.stacks.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.matrices import NULL
 from rankscope.text.wording import duration, plural
@@ -54,19 +53,12 @@ from rankscope.text.wording import duration, plural
 Tables = dict[str, pl.DataFrame]
 
 
-@dataclass(frozen=True)
-class JobLogs:
+@dataclass(frozen=True, kw_only=True)
+class JobLogs(Gathered):
     """The logs of the chosen attempt of a job."""
 
     scene: LogScene
     sources: Sequence[SourceFile]
-    stacks: Sequence[RankedStacks]
-    attempt: tuple[int, pl.DataFrame] | None = None
-
-    @property
-    def world(self) -> int:
-        """The number of ranks, as far as logs tell it."""
-        return self.scene.world
 
     def add_tables(self, tables: Tables, world: int) -> tuple[Tables, int]:
         """The tables with the rows of logs, and the number of ranks, which groups of logs may raise."""
@@ -89,7 +81,8 @@ def gather_logs(job: GatheredJob) -> JobLogs | None:
     number = launchers.run_at(logs, runs, chosen, job.asked)
     recall: CommMemory | None = None if job.recall is None else job.recall.setdefault("logs", CommMemory())
     scene = read_scene(mine, job.world, job.choice.pattern, number, recall)
-    return JobLogs(scene, job.sources, log_messages.stacks_in(scene))
+    stacks = log_messages.stacks_in(scene)
+    return JobLogs(world=scene.world, stacks=stacks, scene=scene, sources=job.sources)
 
 
 def read_scene(

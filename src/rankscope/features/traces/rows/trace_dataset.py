@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from rankscope import schema
-from rankscope.assemble.gathering import GatheredJob
+from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.traces.read.model import TraceContent, TracedCall
@@ -29,24 +29,16 @@ _OF_TRACES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TraceWindows:
+@dataclass(frozen=True, kw_only=True)
+class TraceWindows(Gathered):
     """The traces of a job, with settled ranks and clocks."""
 
     all: list[TraceWindow]
     """Those of the chosen run."""
-    world: int
-    """Ranks of the job, as far as traces have them."""
-    attempt: tuple[int, pl.DataFrame] | None = None
-    """The number of the chosen run, and a table with a row for each run, if there are several."""
-    stacks: Sequence[Any] = ()
 
     def add_tables(self, tables: Tables, world: int) -> tuple[Tables, int]:
         """The tables with those of traces; the number of ranks stays."""
         return {**tables, **add_trace_tables(tables, self, world)}, world
-
-    def finish(self, tables: Tables) -> None:
-        """Nothing is left to do."""
 
 
 def arrange_trace(source: SourceFile) -> None:
@@ -80,7 +72,7 @@ def gather_traces(job: GatheredJob) -> TraceWindows | None:
     _, unread = current_table()
     if unread is not None:
         used[0].source.note = "; ".join(filter(None, (used[0].source.note, unread)))
-    return TraceWindows(used, trace_world(used), (run, trace_ranks.trace_attempts(runs)))
+    return TraceWindows(all=used, world=trace_world(used), attempt=(run, trace_ranks.trace_attempts(runs)))
 
 
 def _distinct(windows: Sequence[TraceWindow]) -> list[TraceWindow]:
