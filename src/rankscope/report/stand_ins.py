@@ -17,9 +17,6 @@ from typing import Any
 
 from rankscope.text.secrets import hide
 
-STAND_IN = re.compile(r"(?<![\w-])(?:host|user|dir|name|file|job|project|bucket|service|switch|rack)-\d+")
-"""A stand-in in the name of a file: its number says nothing of the file."""
-
 # What a text is taken apart into. Earlier alternatives win.
 
 _HEX2, _HEX4 = r"[0-9a-f]{2}", r"[0-9a-f]{4}"

@@ -22,7 +22,6 @@ from rankscope.analysis.model import (
 from rankscope.analysis.stack_frames import is_native, kind_of, short_function_name
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS
-from rankscope.report.stand_ins import STAND_IN
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
 from rankscope.text.wording import LONGEST_RANGES, duration, group_name, moment, plural, rank_ranges, ranks_text
@@ -30,6 +29,8 @@ from rankscope.text.wording import LONGEST_RANGES, duration, group_name, moment,
 if TYPE_CHECKING:
     from rankscope.analysis.host_stacks import HostThread
 
+STAND_IN = re.compile(r"(?<![\w-])(?:host|user|dir|name|file|job|project|bucket|service|switch|rack)-\d+")
+"""A stand-in of a redacted job in the name of a file: its number says nothing of the file."""
 LONGEST_LINE = 2_000
 """Characters shown of one title, explanation or line of evidence."""
 MOST_EVIDENCE = 8
