@@ -13,6 +13,8 @@ from typing import Any
 from rankscope.cli import run
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
+SAMPLE_JOBS = tuple(sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"))
+"""Names of the folders with a job: one that Python writes for its byte code is none."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from rankscope.report.json_schema import report_schema, watch_schema
 from rankscope.report.report_objects import JobReport, WatchLine
 from rankscope.report.watch_lines import render_line_json
 from rankscope.schema import Dataset
+from tests.jobs.scenarios import SAMPLE_JOBS
 from tests.memory_writer import MIB, sampled_job
 from tests.model_writer import described_job, transformer
 from tests.report import samples
@@ -33,7 +34,7 @@ from tests.tui.detail.number_jobs import flipped, referenced
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.json"))
-SAMPLES = sorted(path for path in (ROOT / "sample_data").iterdir() if path.is_dir() and path.name != "__pycache__")
+SAMPLES = [ROOT / "sample_data" / name for name in SAMPLE_JOBS]
 REPORT = Draft202012Validator(report_schema())
 
 

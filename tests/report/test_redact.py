@@ -19,6 +19,7 @@ from rankscope.report.redact import Redaction
 from rankscope.report.stand_ins import StandInNames
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset, Frame
+from tests.jobs.scenarios import SAMPLE_JOBS
 from tests.logs import line, setting, with_logs
 from tests.report import samples
 
@@ -208,7 +209,7 @@ def test_hosts_of_two_domains_are_two() -> None:
     assert names.host("node1.rack1.corp.example") != names.host("node1.rack2.corp.example")
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
+@pytest.mark.parametrize("name", SAMPLE_JOBS)
 def test_the_verdict_on_a_redacted_job_is_that_on_the_job(name: str) -> None:
     dataset = load([SAMPLES / name])
     redacted = Redaction().dataset(dataset)

@@ -16,10 +16,11 @@ from rankscope.sessions.manifest import ReadingOptions
 from rankscope.sessions.opening import open_session
 from rankscope.sessions.parquet_tables import SessionError
 from rankscope.sessions.session_files import write_session
+from tests.jobs.scenarios import SAMPLE_JOBS
 from tests.sessions.written import ALL, SAMPLES, report_of, session_of
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
+@pytest.mark.parametrize("name", SAMPLE_JOBS)
 def test_a_session_gives_the_tables_and_the_report_of_the_files(name: str, tmp_path: Path) -> None:
     job = load([SAMPLES / name], ALL)
     write_session(job, tmp_path / "s", ReadingOptions())
