@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.counters import CounterDeviation, RankCounts, find_deviation, rank_counts
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.unmatched_p2p import CounterDeviation, RankCounts, find_deviation, rank_counts
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named
 

@@ -10,15 +10,15 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints
-from rankscope.analysis.collective_calls import IS_PENDING, collect_calls
-from rankscope.analysis.disagreements import (
+from rankscope.analysis.collective_calls import (
+    IS_PENDING,
     CollectiveInstances,
+    collect_calls,
     collective_instances,
     collectives_of,
     find_disagreements,
 )
-from rankscope.analysis.group_frontiers import UNKNOWN_SEQ, Completions, completions
-from rankscope.analysis.presence import Presence
+from rankscope.analysis.presence import UNKNOWN_SEQ, Completions, Presence, completions
 from rankscope.analysis.signatures import element_count
 from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
 

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import Ints
-from rankscope.analysis.disagreements import collective_instances, collectives_of
+from rankscope.analysis.collective_calls import collective_instances, collectives_of
 from rankscope.schema import Dataset
 
 _OP_COLUMNS = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]

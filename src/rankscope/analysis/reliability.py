@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints, filled_array
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
+from rankscope.analysis.presence import UNKNOWN_SEQ
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.schema import latest_ns
 

@@ -133,7 +133,7 @@ class WatchedJob:
         return analysis, live
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, LiveState]:
-        from rankscope.analysis.progress_history import JobProgress
+        from rankscope.analysis.live_state import JobProgress
         from rankscope.analysis.root_cause import analyse, standstill
 
         said: list[tuple[Freeze, LiveState]] = []
