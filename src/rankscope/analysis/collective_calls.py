@@ -197,20 +197,16 @@ def collective_instances(calls: pl.DataFrame) -> CollectiveInstances:
     lows = low[groups]
     widths = high[groups].astype(np.float64) - lows + 1
     if widths.sum() > calls.height + MOST_EMPTY_NUMBERS:
-        return _sorted(calls, group, seq)
+        code = calls.select(pl.struct("group", "seq").rank("dense")).to_series().to_numpy().astype(np.int64) - 1
+        row_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+        row_of[code] = np.arange(len(code))
+        return CollectiveInstances(group[row_of], seq[row_of], code)
     firsts = np.concatenate([[0], np.cumsum(widths.astype(np.int64))])
     shift = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
     shift[groups] = firsts[:-1] - lows
     steps = np.repeat(np.arange(len(groups)), np.diff(firsts))
     seqs = np.arange(firsts[-1]) - (firsts[:-1] - lows)[steps]
     return CollectiveInstances(groups[steps], seqs, shift[group] + seq)
-
-
-def _sorted(calls: pl.DataFrame, group: Ints, seq: Ints) -> CollectiveInstances:
-    code = calls.select(pl.struct("group", "seq").rank("dense")).to_series().to_numpy().astype(np.int64) - 1
-    row_of = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
-    row_of[code] = np.arange(len(code))
-    return CollectiveInstances(group[row_of], seq[row_of], code)
 
 
 def _differ(column: pl.Series, code: Ints, count: int) -> Mask:

@@ -239,10 +239,6 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
             batch=pl.col("row").first().over("rank", "group", "p2p_seq"),
         )
     )  # fmt: skip
-    return _number(rows, presence)
-
-
-def _number(rows: pl.DataFrame, presence: Presence) -> pl.DataFrame:
     whole = [rank for rank in presence.seen if presence.whole(rank)]
     counted = pl.col("src").is_in(whole) & pl.col("dst").is_in(whole)
     place = pl.int_range(pl.len()).over(LANE_COLUMNS)

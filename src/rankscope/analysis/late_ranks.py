@@ -248,7 +248,10 @@ class LatenessTest:
     def _told(self, late: LateRank, own: pl.DataFrame) -> LateRank:
         """The rank with its amounts, and the collective that shows it best."""
         values = own["own_ns"].to_numpy()
-        channel, spot = _best(self.rows.filter((pl.col("rank") == late.rank) & late.units_of))
+        # the channel and the spot in it at which a rank is latest
+        rows = self.rows.filter((pl.col("rank") == late.rank) & late.units_of)
+        spots = rows.group_by("channel", "spot").agg(pl.col("own_ns").sum()).sort("own_ns", "channel", "spot")
+        channel, spot, _ = spots.row(-1)
         return replace(
             late, channel=channel, spot=spot if self.by_step else None,
             late_in=int((values > self.floor_ns).sum()), median_ns=int(np.median(values)),
@@ -259,10 +262,3 @@ class LatenessTest:
 def _fewest(units: int) -> float:
     """The share of `units` in which a rank must be late."""
     return next(share for count, share in LATE_SHARES if units >= count)
-
-
-def _best(rows: pl.DataFrame) -> tuple[int, int]:
-    """The channel and the spot in it at which a rank is latest."""
-    spots = rows.group_by("channel", "spot").agg(pl.col("own_ns").sum()).sort("own_ns", "channel", "spot")
-    channel, spot, _ = spots.row(-1)
-    return channel, spot

@@ -20,7 +20,7 @@ from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import LOG
 from rankscope.schema import Dataset
-from rankscope.text.wording import duration, plural
+from rankscope.text.wording import duration, plural, ranks_text
 
 # History of earlier updates: when the job moved, how fast, and how often files came.
 
@@ -108,7 +108,8 @@ class ProgressHistory:
 def updated_history(memory: ProgressHistory, dataset: Dataset, look: JobProgress) -> ProgressHistory:
     """The history after an update of a whole job."""
     fronts = _frontiers(dataset)
-    issued = _issued(dataset)
+    # the sum of the frontiers of all ranks in all groups
+    issued = int(dataset.frontiers.select(pl.coalesce("last_enqueued", "last_kept").sum()).item() or 0)
     newest, printed = _newest(memory, dataset, issued)
     if memory.fresh_at_ns is None:
         written_ns = look.at_ns - max(0, look.age_ns)
@@ -217,11 +218,6 @@ def _printed_ns(dataset: Dataset) -> int | None:
     """The last time a log was written."""
     written = dataset.files.filter(pl.col("used") & (pl.col("kind") == LOG.name))["mtime_ns"].max()
     return int(written) if isinstance(written, int) else None
-
-
-def _issued(dataset: Dataset) -> int:
-    """The sum of the frontiers of all ranks in all groups."""
-    return int(dataset.frontiers.select(pl.coalesce("last_enqueued", "last_kept").sum()).item() or 0)
 
 
 def _frontiers(dataset: Dataset) -> dict[Key, int]:
@@ -485,7 +481,11 @@ def _allowed(live: LiveState, freeze: Freeze) -> Freeze:
         return replace(freeze, stopped=None if freeze.stopped is False else freeze.stopped, reason=live.reason)
     if live.state == "idle":
         return freeze
-    return replace(freeze, stopped=False, reason=_doubt(live))
+    if live.state == "still":
+        doubt = f"{live.reason}; it is called frozen after {duration(live.needed_ns)}"
+    else:
+        doubt = "the job is watched and was not seen to stand still"
+    return replace(freeze, stopped=False, reason=doubt)
 
 
 def with_state(analysis: Analysis, live: LiveState, ranks: int, *, logs: bool = False) -> Analysis:
@@ -528,18 +528,49 @@ def _is_about(finding: Finding, ranks: Collection[int]) -> bool:
 
 def held_back(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with those that need a standstill turned into suspicions; causes stay first."""
-    return [_suspected(f) if f.root_cause and FINDINGS[f.kind].needs_stillness else f for f in findings]
+    doubt = "The watched job was not seen to stand still. If it stays like this: "
+    return [
+        replace(
+            _suspicion(finding, f"if the job stays still: {finding.title}"),
+            kind="not-frozen",
+            severity="info",
+            explanation=f"{doubt}{finding.explanation}",
+            blast_radius=0,
+        )
+        if finding.root_cause and FINDINGS[finding.kind].needs_stillness
+        else finding
+        for finding in findings
+    ]
 
 
-def _suspected(finding: Finding) -> Finding:
-    return replace(
-        finding, kind="not-frozen", severity="info", root_cause=False, title=f"if the job stays still: {finding.title}",
-        explanation=f"The watched job was not seen to stand still. If it stays like this: {finding.explanation}",
-        culprit_ranks=(), culprits=(), candidates=finding.culprit_ranks or finding.candidates, blast_radius=0,
-    )  # fmt: skip
+def if_it_runs(analysis: Analysis, reason: str) -> Analysis:
+    """The analysis by `as_waiting` as a suspicion, because a log also falls silent if all of its processes are killed.
+
+    Then they end one after the other, and the first one killed looks like the rank that the others wait for. `reason`
+    says how long the logs have been silent.
+    """
+    if not any(finding.root_cause for finding in analysis.findings):
+        return analysis
+    findings = []
+    for finding in analysis.findings:
+        if not finding.root_cause:
+            findings.append(replace(finding, severity="warning") if finding.severity == "critical" else finding)
+            continue
+        ranks = finding.culprit_ranks or finding.candidates
+        whose = ranks_text(ranks) if ranks else "the ranks that are named"
+        suspicion = replace(
+            _suspicion(finding, f"if the processes still run: {finding.title}"),
+            severity="warning",
+            confidence="low",
+            confidence_reasons=("logs also fall silent when all processes are killed",),
+            next_steps=(f"Check whether the processes still run, those of {whose} first.", *finding.next_steps),
+        )
+        findings.append(suspicion)
+    verdict = f"{reason}; if the processes still run, {analysis.verdict}"
+    return replace(analysis, status="unknown", verdict=verdict, findings=tuple(findings))
 
 
-def _doubt(live: LiveState) -> str:
-    if live.state == "still":
-        return f"{live.reason}; it is called frozen after {duration(live.needed_ns)}"
-    return "the job is watched and was not seen to stand still"
+def _suspicion(finding: Finding, title: str) -> Finding:
+    """A root cause as a suspicion: its culprits become candidates."""
+    ranks = finding.culprit_ranks or finding.candidates
+    return replace(finding, root_cause=False, title=title, culprit_ranks=(), culprits=(), candidates=ranks)

@@ -305,14 +305,22 @@ def _mesh(grid: RankGrid, found: list[Partition], ranks: Ints, world_size: int) 
     ordered = sorted(grid.dimensions, key=lambda d: -int(ranks[d.classes[0, 1]] - ranks[d.classes[0, 0]]))
     names = _names(ordered, found)
     places = np.stack([d.place for d in ordered], axis=1).tolist()
+    # expert parallel dimensions, which cross those of the grid
+    there = {d.name for d in grid.dimensions}
+    across = distinct_partitions([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
+    also = tuple((Dimension(p.name, p.size, stride_of(p.classes, ranks)), _placed(p, ranks)) for p in across)
+    # groups that do not fit into a grid that is clear without them
+    own = [p for p in found if p.misfits and grid.holds(p)]
+    sure = [p for p in own if not grid.rest or p.fitting >= FITTING_GROUPS * len(p.misfits)]
+    misfits = tuple(misfit for p in sure for misfit in p.misfits)
     return Mesh(
         dimensions=tuple(
             Dimension(name, d.size, stride_of(d.classes, ranks)) for name, d in zip(names, ordered, strict=True)
         ),
         places=dict(zip(ranks.tolist(), map(tuple, places), strict=True)),
         world_size=world_size,
-        also=_also(grid, found, ranks),
-        misfits=_misfits(grid, found),
+        also=also,
+        misfits=misfits,
     )
 
 
@@ -331,22 +339,8 @@ def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str
     return names
 
 
-def _also(grid: RankGrid, found: Sequence[Partition], ranks: Ints) -> tuple[tuple[Dimension, dict[int, int]], ...]:
-    """Expert parallel dimensions, which cross those of the grid."""
-    there = {d.name for d in grid.dimensions}
-    across = distinct_partitions([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
-    return tuple((Dimension(p.name, p.size, stride_of(p.classes, ranks)), _placed(p, ranks)) for p in across)
-
-
 def _placed(one: Partition, ranks: Ints) -> dict[int, int]:
     return dict(zip(ranks.tolist(), one.place.tolist(), strict=True))
-
-
-def _misfits(grid: RankGrid, found: Sequence[Partition]) -> tuple[Misfit, ...]:
-    """Groups that do not fit into a grid that is clear without them."""
-    own = [p for p in found if p.misfits and grid.holds(p)]
-    sure = [p for p in own if not grid.rest or p.fitting >= FITTING_GROUPS * len(p.misfits)]
-    return tuple(misfit for p in sure for misfit in p.misfits)
 
 
 # Choice of the partitions that are together the dimensions of a grid.

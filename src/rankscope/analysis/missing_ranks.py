@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.sink_rules import SinkRules
@@ -20,56 +19,56 @@ OUTDATED_NS = 10_000_000_000
 """A dump older than the newest by this much was not written with it."""
 
 
-def find_missing(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+def find_missing(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks without a dump that others wait for, unless roots with evidence explain all of the waiting.
 
     A rank without a dump that belongs to an operation held up by such a root may wait there as the others do.
     """
     blocked = {
-        instance.key for root in others if not root.residual for node in root.nodes for instance in judge.direct(node)
+        instance.key for root in others if not root.residual for node in root.nodes for instance in rules.direct(node)
     }
     nodes = tuple(
-        m[0] for m in judge.sinks
-        if len(m) == 1 and m[0].kind == "no-dump" and not any(i.key in blocked for i in judge.direct(m[0]))
+        m[0] for m in rules.sinks
+        if len(m) == 1 and m[0].kind == "no-dump" and not any(i.key in blocked for i in rules.direct(m[0]))
     )  # fmt: skip
     if not nodes:
         return []
-    waiting = judge.held_up(nodes)
+    waiting = rules.held_up(nodes)
     behind = {rank for root in others if root.residual and root.kind == "missing-rank" for rank in root.candidates}
-    return [_root(facts, judge, nodes, frozenset(behind))] if waiting - _explained(judge, others) else []
+    return [_root(rules, nodes, frozenset(behind))] if waiting - _explained(rules, others) else []
 
 
-def find_gone(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+def find_gone(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks whose only dump is older than the operation that others wait in: suspects, not culprits."""
-    written = judge.reliability.written_ns
+    written = rules.reliability.written_ns
     newest = max(written.values(), default=0)
-    nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
-    return [_gone(facts, judge, nodes, newest)] if nodes else []
+    nodes = _suspects(rules, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
+    return [_gone(rules, nodes, newest)] if nodes else []
 
 
-def find_cut(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+def find_cut(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Awaited ranks whose dumps were read only in part, so the rest may hold the operation. Suspects, not culprits."""
-    nodes = _suspects(judge, others, facts.presence.cut)
-    return [_cut(facts, judge, nodes)] if nodes else []
+    nodes = _suspects(rules, others, rules.facts.presence.cut)
+    return [_cut(rules, nodes)] if nodes else []
 
 
-def _suspects(judge: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> tuple[WaitNode, ...]:
+def _suspects(rules: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> tuple[WaitNode, ...]:
     """Ranks in an unknown state that hold up a rank whose wait no other root explains."""
     nodes = tuple(
-        m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and judge.direct(m[0])
+        m[0] for m in rules.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and rules.direct(m[0])
     )
-    waiting = judge.held_up(nodes) if nodes else set()
-    return nodes if waiting - _explained(judge, others) else ()
+    waiting = rules.held_up(nodes) if nodes else set()
+    return nodes if waiting - _explained(rules, others) else ()
 
 
-def _explained(judge: SinkRules, others: list[Root]) -> set[int]:
-    return set().union(*(judge.held_up(root.nodes) for root in others if not root.residual))
+def _explained(rules: SinkRules, others: list[Root]) -> set[int]:
+    return set().union(*(rules.held_up(root.nodes) for root in others if not root.residual))
 
 
-def _gone(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], newest: int) -> Root:
-    suspect = _suspect(facts, judge, nodes)
+def _gone(rules: SinkRules, nodes: tuple[WaitNode, ...], newest: int) -> Root:
+    suspect = _suspect(rules, nodes)
     who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
-    age = duration(newest - max(judge.reliability.written_ns[rank] for rank in suspect.candidates))
+    age = duration(newest - max(rules.reliability.written_ns[rank] for rank in suspect.candidates))
     return replace(
         suspect,
         title=f"{who} left no dump since {suspect.title} waits for {it}",
@@ -82,10 +81,10 @@ def _gone(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], newest: i
     )
 
 
-def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
-    suspect = _suspect(facts, judge, nodes)
+def _cut(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
+    suspect = _suspect(rules, nodes)
     who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
-    rows = facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
+    rows = rules.facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
     problems = {rank: f"{path}: {problem}" for rank, path, problem in rows.iter_rows()}
     dumps = "dump" if len(nodes) == 1 else "dumps"
     return replace(
@@ -98,33 +97,35 @@ def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
     )
 
 
-def _suspect(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
+def _suspect(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
     """Title and explanation that all suspects share: the awaited operation and the waiting ranks."""
-    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
-    label = f"{focus.name} of {facts.label(focus.group)}"
+    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(rules, nodes)
+    label = f"{focus.name} of {rules.facts.label(focus.group)}"
     waiting = f"{wait_text(focus.waiting())} in {label}"
     return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
 
 
-def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
+def _root(rules: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
     """The root of ranks without a dump; other `behind` ranks that show no wait may be the cause as well."""
     ranks = tuple(sorted(node.rank for node in nodes))
-    focus = _focus(judge, nodes)
-    label = f"{focus.name} of {facts.label(focus.group)}"
-    few = len(ranks) < len(facts.presence.seen)
-    looked = facts.dataset.threads.filter(pl.col("tool").ne_missing(AT_CRASH))
+    focus = _focus(rules, nodes)
+    label = f"{focus.name} of {rules.facts.label(focus.group)}"
+    few = len(ranks) < len(rules.facts.presence.seen)
+    looked = rules.facts.dataset.threads.filter(pl.col("tool").ne_missing(AT_CRASH))
     alive = sorted(set(looked["rank"].drop_nulls()) & set(ranks))
-    unread = {rank: facts.dataset.unread_dumps[rank] for rank in ranks if rank in facts.dataset.unread_dumps}
+    unread = {
+        rank: rules.facts.dataset.unread_dumps[rank] for rank in ranks if rank in rules.facts.dataset.unread_dumps
+    }
     reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
     if unread:
         # it may wait as the others do
         few, reasons = False, ["a file that cannot be read may show that its rank also waits"]
-    unlooked = bool(facts.dataset.unread_directories)
+    unlooked = bool(rules.facts.dataset.unread_directories)
     if unlooked:
         few = False
-        path, problem = facts.dataset.unread_directories[0]
+        path, problem = rules.facts.dataset.unread_directories[0]
         reasons.append(f"a directory that was not read may hold a dump ({path}: {problem})")
-    if behind - set(ranks) or any(map(facts.is_blind, focus.waiting())):
+    if behind - set(ranks) or any(map(rules.facts.is_blind, focus.waiting())):
         few = False
         reasons.append("the backend does not record whether operations finish: others may be stuck as well")
     if len(ranks) > 1 and len(alive) < len(ranks):
@@ -137,7 +138,7 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
         title=f"{_without(ranks, unread, unlooked)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
             f"{wait_text(focus.waiting())} in {label}. Every member with a readable dump has "
-            f"joined{_told(ranks, unread, unlooked, alive, hooked=focus.group in facts.hook_groups)}."
+            f"joined{_told(ranks, unread, unlooked, alive, hooked=focus.group in rules.facts.hook_groups)}."
         ),
         candidates=() if few else tuple(sorted({*ranks, *behind})),
         confidence="medium" if few else "low",
@@ -176,9 +177,9 @@ def _told(
     return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
 
 
-def _focus(judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
+def _focus(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
     """The first operation that waits for one of them."""
-    found = (i for node in nodes for i in judge.direct(node)[:1])
+    found = (i for node in nodes for i in rules.direct(node)[:1])
     return min(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
 

@@ -132,7 +132,10 @@ def process_settings(dataset: Dataset) -> list[ProcessSettings]:
     for rank, host, pid, alone, whole, files in table.group_by("rank", "host", "pid", "alone", maintain_order=True).agg(
         pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
     ).iter_rows():  # fmt: skip
-        own = found.setdefault(_key(rank, host, pid, alone), _process(rank, host, pid, alike))
+        own = found.setdefault(
+            _key(rank, host, pid, alone),
+            ProcessSettings(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed),
+        )
         own.host, own.pid = own.host or host, pid if own.pid is None else own.pid
         own.whole = own.whole or whole
         own.files.update(files)
@@ -145,7 +148,9 @@ def process_settings(dataset: Dataset) -> list[ProcessSettings]:
         own.places.maps[0].setdefault(name, (file, line or 0))
         if source == "nccl" and ENV_NAME.fullmatch(name):
             own.printed.add(name)
-    _share(list(found.values()))
+    writers = Counter(file for process in found.values() for file in process.files)
+    for process in found.values():
+        process.alone = all(writers[file] == 1 for file in process.files)
     return list(found.values())
 
 
@@ -153,10 +158,6 @@ def _key(
     rank: int | None, host: str, pid: int | None, alone: int | None
 ) -> tuple[int | None, str, int | None, int | None]:
     return (rank, "", None, None) if rank is not None else (None, host, pid, alone)
-
-
-def _process(rank: int | None, host: str, pid: int | None, alike: _SharedSettings) -> ProcessSettings:
-    return ProcessSettings(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed)
 
 
 def _table(dataset: Dataset) -> pl.DataFrame:
@@ -190,12 +191,6 @@ def _alike(table: pl.DataFrame) -> tuple[_SharedSettings, pl.DataFrame]:
         sum(nccl and bool(ENV_NAME.fullmatch(name)) for name, _, _, _, nccl in rows),
     )  # fmt: skip
     return alike, table.filter(~pl.col("name").is_in(same["name"].implode())).drop("who")
-
-
-def _share(told: Sequence[ProcessSettings]) -> None:
-    writers = Counter(file for process in told for file in process.files)
-    for process in told:
-        process.alone = all(writers[file] == 1 for file in process.files)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -45,7 +45,8 @@ def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[
     people = processes_text(first.odd)
     if first.common is None:
         names = ", ".join(s.name for s in splits[:MOST_NAMES])
-        title = f"{people} do not agree on {names}: {' or '.join(_values(first))}"
+        values = sorted({p.values.get(first.name, "unset") for p in first.odd})[: MOST_NAMES + 1]
+        title = f"{people} do not agree on {names}: {' or '.join(values)}"
     else:
         parts = [f"{s.name} {_own(s)}, most {s.common}" for s in splits[:MOST_NAMES]]
         title = f"{people}: {'; '.join(parts)}"
@@ -82,10 +83,6 @@ def _reasons(first: SettingSplit, absent: bool) -> tuple[str, ...]:
 def _own(split: SettingSplit) -> str:
     shown = sorted({p.values[split.name] for p in split.odd if split.name in p.values})
     return " or ".join(shown[:MOST_NAMES]) if shown else "is not printed" if split.lost else "is not set"
-
-
-def _values(split: SettingSplit) -> list[str]:
-    return sorted({p.values.get(split.name, "unset") for p in split.odd})[: MOST_NAMES + 1]
 
 
 def _evidence(split: SettingSplit, paths: dict[int, str]) -> list[Evidence]:

@@ -125,7 +125,7 @@ class SinkRules:
             focus = self.first(node)
             if focus is not None:
                 by_focus.setdefault(focus, []).append(node)
-        return [self._host(focus, tuple(found)) for focus, found in by_focus.items()]
+        return [self._host(focus, tuple(hosts)) for focus, hosts in by_focus.items()]
 
     def _host(self, focus: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         idle = tuple(sorted(node.rank for node in nodes))

@@ -507,12 +507,6 @@ def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(matches.select(*_MATCH, "unit", "window", "spot"), on=_MATCH)
 
 
-def _last_in(rows: pl.DataFrame, late: LateRank) -> tuple[int, int]:
-    """The number of collectives of the group that the rank starts last, and of all."""
-    here = rows.filter((pl.col("channel") == late.channel) & (pl.col("rank") == late.rank))
-    return int((here["margin_ns"] > 0).sum()), here.height
-
-
 def _issued_late(rows: pl.DataFrame, late: LateRank) -> int:
     """Nanoseconds that the host issues after the median of the others, by the clocks of hosts: the median."""
     here = rows.filter(pl.col("channel") == late.channel)
@@ -570,7 +564,8 @@ def _late_device(rows: pl.DataFrame, late: LateRank) -> _LateDevice:
     late_rows = own.filter(pl.col("own_ns") > own["own_ns"].max() / 2)  # type: ignore[operator]
     each = int(late_rows["own_ns"].median() or 0)  # type: ignore[arg-type]
     on_time = _issued_late(rows, late) < ON_TIME_SHARE * each
-    return _LateDevice(late.rank, late, *_last_in(rows, late), late_rows.height, each, on_time)
+    times = int((own["margin_ns"] > 0).sum())
+    return _LateDevice(late.rank, late, times, own.height, late_rows.height, each, on_time)
 
 
 def _device_finding(facts: Facts, found: _LateDevice) -> Finding:

@@ -341,7 +341,10 @@ class LaneCounts:
         A group does not qualify if a collective of it comes after a send on one rank and before its receive on the
         other.
         """
-        common = self._common({lane.dst, *(side.rank for side in lane.senders)})
+        # groups that all of these ranks are members of
+        ranks = {lane.dst, *(side.rank for side in lane.senders)}
+        sets = sorted((self._groups_of[rank] for rank in ranks), key=len)
+        common = np.array(sorted(sets[0].intersection(*sets[1:])), np.int64)
         return np.array([group for group in common.tolist() if self._in_step(lane, group)], np.int64)
 
     def _in_step(self, lane: P2pLane, group: int) -> bool:
@@ -431,11 +434,6 @@ class LaneCounts:
         for group in common.tolist():
             chosen |= groups == group
         return rows[chosen], keys[chosen]
-
-    def _common(self, ranks: set[int]) -> Ints:
-        """Groups that all of these ranks are members of."""
-        sets = sorted((self._groups_of[rank] for rank in ranks), key=len)
-        return np.array(sorted(sets[0].intersection(*sets[1:])), np.int64)
 
     @cached_property
     def _groups_of(self) -> dict[int, set[int]]:

@@ -131,13 +131,14 @@ class LostPairs:
     def _out_of_step(self, odd: OddMember, instance: Instance, component: tuple[WaitNode, ...]) -> Root:
         rank, label = odd.rank, self.facts.label(instance.group)
         did = _deviation(odd.own - odd.usual)
+        stuck = f"{wait_text(instance.waiting())} in {instance.name}"
         return self._left_out(
             rank, instance, component, len(self.facts.groups[instance.group].ranks) - 1,
             title=f"rank {rank} {did} in {label}",
             explanation=(
                 f"When it came to {odd.place}, rank {rank} had issued {plural(odd.own, 'operation')} in {label}, "
                 f"each other member {odd.usual}; at {plural(odd.before, 'collective')} before, all had issued the "
-                f"same number. {_stuck(instance)} there, and later operations wait as well."
+                f"same number. {stuck} there, and later operations wait as well."
             ),
             note=f"had issued {odd.own} operations in {label} when it came to {odd.place}, the others {odd.usual}",
             others="the other members",
@@ -187,18 +188,13 @@ class LostPairs:
         group = self.facts.groups[group_id]
         absent_is_send = src not in instance.entries
         ends = (group.ranks.index(src), group.ranks.index(dst))
-        votes = [
-            self._posted(g.id, g.ranks[ends[0]], g.ranks[ends[1]], absent_is_send, k) for g in self._alike(group_id)
-        ]
-        return sum(votes), len(votes) - sum(votes)
-
-    def _alike(self, group: int) -> list[Group]:
-        found = self.facts.groups[group]
-        return [
+        alike = [
             other for other in self.facts.groups
-            if other.id != group and other.description == found.description and len(other.ranks) == len(found.ranks)
+            if other.id != group_id and other.description == group.description and len(other.ranks) == len(group.ranks)
             and all(self.facts.presence.whole(rank) for rank in other.ranks)
         ]  # fmt: skip
+        votes = [self._posted(g.id, g.ranks[ends[0]], g.ranks[ends[1]], absent_is_send, k) for g in alike]
+        return sum(votes), len(votes) - sum(votes)
 
     def _posted(self, group: int, src: int, dst: int, is_send: bool, k: int) -> bool:
         pairs = self.facts.pairs
@@ -259,10 +255,6 @@ class LostPairs:
 def _deviation(surplus: int) -> str:
     many = "a send or receive" if abs(surplus) == 1 else f"{abs(surplus)} sends or receives"
     return f"left out {many}" if surplus < 0 else f"issued {many} too many"
-
-
-def _stuck(instance: Instance) -> str:
-    return f"{wait_text(instance.waiting())} in {instance.name}"
 
 
 # Sends and receives that one rank never matched, shown by all who wait for it, without replicas.
