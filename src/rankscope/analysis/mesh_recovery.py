@@ -57,6 +57,7 @@ class Partition:
 
 
 def _constant(rows: Ints) -> bool:
+    """Whether each row has one value throughout."""
     return bool((rows == rows[:, :1]).all())
 
 
@@ -308,7 +309,13 @@ def _mesh(grid: RankGrid, found: list[Partition], ranks: Ints, world_size: int) 
     # expert parallel dimensions, which cross those of the grid
     there = {d.name for d in grid.dimensions}
     across = distinct_partitions([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
-    also = tuple((Dimension(p.name, p.size, stride_of(p.classes, ranks)), _placed(p, ranks)) for p in across)
+    also = tuple(
+        (
+            Dimension(crossing.name, crossing.size, stride_of(crossing.classes, ranks)),
+            dict(zip(ranks.tolist(), crossing.place.tolist(), strict=True)),
+        )
+        for crossing in across
+    )
     # groups that do not fit into a grid that is clear without them
     own = [p for p in found if p.misfits and grid.holds(p)]
     sure = [p for p in own if not grid.rest or p.fitting >= FITTING_GROUPS * len(p.misfits)]
@@ -339,10 +346,6 @@ def _names(ordered: Sequence[Partition], found: Sequence[Partition]) -> list[str
     return names
 
 
-def _placed(one: Partition, ranks: Ints) -> dict[int, int]:
-    return dict(zip(ranks.tolist(), one.place.tolist(), strict=True))
-
-
 # Choice of the partitions that are together the dimensions of a grid.
 
 MOST_PARTITIONS = 24
@@ -364,13 +367,8 @@ class RankGrid:
 
     def holds(self, partition: Partition) -> bool:
         """Whether the classes of a partition are products of dimensions of the grid, or one of them."""
-        vary = [d for d in self.dimensions if not _same_place(d, partition)]
+        vary = [d for d in self.dimensions if not _constant(d.place[partition.classes])]
         return prod(d.size for d in vary) == partition.size
-
-
-def _same_place(dimension: Partition, partition: Partition) -> bool:
-    rows = dimension.place[partition.classes]
-    return bool((rows == rows[:, :1]).all())
 
 
 def distinct_partitions(partitions: Sequence[Partition]) -> list[Partition]:
@@ -442,10 +440,9 @@ def _name_of_rest(rest: Partition, chosen: Sequence[Partition], partitions: Sequ
         parts = product.name.split("_")
         unknown = [part for part in parts if part not in known]
         size = prod(known[part] for part in parts if part in known)
-        if len(parts) > 1 and len(unknown) == 1 and product.size == size * rest.size and unknown[0] != NO_NAME:
-            rows = product.index[rest.classes]
-            if (rows == rows[:, :1]).all():
-                return unknown[0]
+        fits = len(parts) > 1 and len(unknown) == 1 and product.size == size * rest.size and unknown[0] != NO_NAME
+        if fits and _constant(product.index[rest.classes]):
+            return unknown[0]
     return None
 
 

@@ -42,90 +42,91 @@ def find_gone(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks whose only dump is older than the operation that others wait in: suspects, not culprits."""
     written = rules.reliability.written_ns
     newest = max(written.values(), default=0)
-    nodes = _suspects(rules, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
-    return [_gone(rules, nodes, newest)] if nodes else []
+    suspects = _suspects(rules, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
+    if suspects is None:
+        return []
+    who, it = ranks_text(suspects.candidates), "it" if len(suspects.candidates) == 1 else "them"
+    age = duration(newest - max(written[rank] for rank in suspects.candidates))
+    return [
+        replace(
+            suspects,
+            title=f"{who} left no dump since {suspects.title} waits for {it}",
+            explanation=(
+                f"{suspects.explanation}. The last dump of {who} is older than that wait, and {age} older than the "
+                "newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
+            ),
+            reasons=("an old dump does not show what the rank did afterwards",),
+            next_steps=(f"Does the process of {who} still run? Read the end of its log, and dump again if it does.",),
+        )
+    ]
 
 
 def find_cut(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Awaited ranks whose dumps were read only in part, so the rest may hold the operation. Suspects, not culprits."""
-    nodes = _suspects(rules, others, rules.facts.presence.cut)
-    return [_cut(rules, nodes)] if nodes else []
+    suspects = _suspects(rules, others, rules.facts.presence.cut)
+    if suspects is None:
+        return []
+    alone, who = len(suspects.candidates) == 1, ranks_text(suspects.candidates)
+    rows = rules.facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
+    problems = {rank: f"{path}: {problem}" for rank, path, problem in rows.iter_rows()}
+    dumps, it = ("dump", "it") if alone else ("dumps", "them")
+    return [
+        replace(
+            suspects,
+            title=f"the {dumps} of {who} could be read only in part, and {suspects.title} waits for {it}",
+            explanation=f"{suspects.explanation}. The unread part would show whether {who} issued it.",
+            reasons=("the unread part of a file may show that its rank also waits",),
+            notes={rank: problems[rank] for rank in suspects.candidates[:8] if rank in problems},
+            next_steps=(_RECOLLECT_STEP, f"Run py-spy dump on {who}, or read the end of its log: what is it doing?"),
+        )
+    ]
 
 
-def _suspects(rules: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> tuple[WaitNode, ...]:
-    """Ranks in an unknown state that hold up a rank whose wait no other root explains."""
+def _suspects(rules: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> Root | None:
+    """The ranks in an unknown state that hold up a rank whose wait no other root explains; None if there are none.
+
+    The title is the awaited operation, the explanation the ranks that wait in it.
+    """
     nodes = tuple(
         m[0] for m in rules.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and rules.direct(m[0])
     )
-    waiting = rules.held_up(nodes) if nodes else set()
-    return nodes if waiting - _explained(rules, others) else ()
+    if not nodes or not rules.held_up(nodes) - _explained(rules, others):
+        return None
+    focus, ranks = _awaited(rules, nodes), tuple(sorted(node.rank for node in nodes))
+    label = f"{focus.name} of {rules.facts.label(focus.group)}"
+    waiting = f"{wait_text(focus.waiting())} in {label}"
+    return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
 
 
 def _explained(rules: SinkRules, others: list[Root]) -> set[int]:
     return set().union(*(rules.held_up(root.nodes) for root in others if not root.residual))
 
 
-def _gone(rules: SinkRules, nodes: tuple[WaitNode, ...], newest: int) -> Root:
-    suspect = _suspect(rules, nodes)
-    who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
-    age = duration(newest - max(rules.reliability.written_ns[rank] for rank in suspect.candidates))
-    return replace(
-        suspect,
-        title=f"{who} left no dump since {suspect.title} waits for {it}",
-        explanation=(
-            f"{suspect.explanation}. The last dump of {who} is older than that wait, and {age} older than the "
-            "newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
-        ),
-        reasons=("an old dump does not show what the rank did afterwards",),
-        next_steps=(f"Does the process of {who} still run? Read the end of its log, and dump again if it does.",),
-    )
-
-
-def _cut(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
-    suspect = _suspect(rules, nodes)
-    who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
-    rows = rules.facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
-    problems = {rank: f"{path}: {problem}" for rank, path, problem in rows.iter_rows()}
-    dumps = "dump" if len(nodes) == 1 else "dumps"
-    return replace(
-        suspect,
-        title=f"the {dumps} of {who} could be read only in part, and {suspect.title} waits for {it}",
-        explanation=f"{suspect.explanation}. The unread part would show whether {who} issued it.",
-        reasons=("the unread part of a file may show that its rank also waits",),
-        notes={rank: problems[rank] for rank in suspect.candidates[:8] if rank in problems},
-        next_steps=(_RECOLLECT_STEP, f"Run py-spy dump on {who}, or read the end of its log: what is it doing?"),
-    )
-
-
-def _suspect(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
-    """Title and explanation that all suspects share: the awaited operation and the waiting ranks."""
-    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(rules, nodes)
-    label = f"{focus.name} of {rules.facts.label(focus.group)}"
-    waiting = f"{wait_text(focus.waiting())} in {label}"
-    return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
+def _awaited(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
+    """The first operation that waits for one of the `nodes`."""
+    waits = (instance for node in nodes for instance in rules.direct(node)[:1])
+    return min(waits, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
 
 def _root(rules: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
     """The root of ranks without a dump; other `behind` ranks that show no wait may be the cause as well."""
     ranks = tuple(sorted(node.rank for node in nodes))
-    focus = _focus(rules, nodes)
-    label = f"{focus.name} of {rules.facts.label(focus.group)}"
-    few = len(ranks) < len(rules.facts.presence.seen)
-    looked = rules.facts.dataset.threads.filter(pl.col("tool").ne_missing(AT_CRASH))
+    focus, facts = _awaited(rules, nodes), rules.facts
+    label = f"{focus.name} of {facts.label(focus.group)}"
+    few = len(ranks) < len(facts.presence.seen)
+    looked = facts.dataset.threads.filter(pl.col("tool").ne_missing(AT_CRASH))
     alive = sorted(set(looked["rank"].drop_nulls()) & set(ranks))
-    unread = {
-        rank: rules.facts.dataset.unread_dumps[rank] for rank in ranks if rank in rules.facts.dataset.unread_dumps
-    }
+    unread = {rank: facts.dataset.unread_dumps[rank] for rank in ranks if rank in facts.dataset.unread_dumps}
     reasons = ["a rank that died leaves no dump, and neither does one whose dump was not collected"]
     if unread:
         # it may wait as the others do
         few, reasons = False, ["a file that cannot be read may show that its rank also waits"]
-    unlooked = bool(rules.facts.dataset.unread_directories)
+    unlooked = bool(facts.dataset.unread_directories)
     if unlooked:
         few = False
-        path, problem = rules.facts.dataset.unread_directories[0]
+        path, problem = facts.dataset.unread_directories[0]
         reasons.append(f"a directory that was not read may hold a dump ({path}: {problem})")
-    if behind - set(ranks) or any(map(rules.facts.is_blind, focus.waiting())):
+    if behind - set(ranks) or any(map(facts.is_blind, focus.waiting())):
         few = False
         reasons.append("the backend does not record whether operations finish: others may be stuck as well")
     if len(ranks) > 1 and len(alive) < len(ranks):
@@ -138,7 +139,7 @@ def _root(rules: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int])
         title=f"{_without(ranks, unread, unlooked)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
             f"{wait_text(focus.waiting())} in {label}. Every member with a readable dump has "
-            f"joined{_told(ranks, unread, unlooked, alive, hooked=focus.group in rules.facts.hook_groups)}."
+            f"joined{_known(ranks, unread, unlooked, alive, hooked=focus.group in facts.hook_groups)}."
         ),
         candidates=() if few else tuple(sorted({*ranks, *behind})),
         confidence="medium" if few else "low",
@@ -164,7 +165,7 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], unlo
     return f"no dump of {ranks_text(ranks)} could be read"
 
 
-def _told(
+def _known(
     ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], unlooked: bool, alive: list[int], *, hooked: bool
 ) -> str:
     """The known facts about ranks without a dump."""
@@ -175,12 +176,6 @@ def _told(
     left = "left none, or it lies in a directory that was not read" if unlooked else "left none"
     left = f"{ranks_text(none)} {left}: {_fate(none, own, hooked=hooked)}" if none else ""
     return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
-
-
-def _focus(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
-    """The first operation that waits for one of them."""
-    found = (i for node in nodes for i in rules.direct(node)[:1])
-    return min(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
 
 def _fate(ranks: tuple[int, ...], alive: list[int], *, hooked: bool) -> str:

@@ -17,11 +17,9 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints, filled_array, median_interval, true_mask
 from rankscope.analysis.counter_evidence import not_always_last
-from rankscope.analysis.facts import (
-    Facts,
-)
+from rankscope.analysis.facts import Facts
 from rankscope.analysis.late_ranks import LateRank, lateness_test
-from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
+from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.schema import Group
 from rankscope.text.wording import duration, plural
 
@@ -80,13 +78,13 @@ def find_stragglers(facts: Facts) -> list[Finding]:
         arrival for arrival in last if arrival.margin_ns >= arrival.worth_ns
         and not design.explains(facts.groups[arrival.group], arrival.rank, arrival.margin_ns, arrival.worth_ns)
     ]  # fmt: skip
-    found = [_late(facts, arrival, last, design) for arrival in odd]
-    late = [one for one in found if one is not None and one.own_clock is not False]
+    stragglers = [_late(facts, arrival, last, design) for arrival in odd]
+    late = [straggler for straggler in stragglers if straggler is not None and straggler.own_clock is not False]
     best: dict[int, Straggler] = {}
-    for one in late:
-        known = best.get(one.rank)
-        if known is None or one.margin_ns * one.times > known.margin_ns * known.times:
-            best[one.rank] = one
+    for straggler in late:
+        known = best.get(straggler.rank)
+        if known is None or straggler.margin_ns * straggler.times > known.margin_ns * known.times:
+            best[straggler.rank] = straggler
     blamed = {rank for rank in best if not _because_of(facts, rank, late)}
     return [_finding(facts, best[rank]) for rank in sorted(blamed, key=lambda r: -best[r].margin_ns)] or _devices(facts)
 
@@ -236,39 +234,54 @@ def _because_of(facts: Facts, rank: int, late: list[Straggler]) -> bool:
 
 
 def _finding(facts: Facts, late: Straggler) -> Finding:
-    label = facts.label(late.group)
-    confidence: Confidence = "high" if late.own_clock else "medium"
-    reasons = () if late.own_clock else ("no completion times: a clock that is off would look the same",)
-    group = facts.groups[late.group]
-    waiting = tuple(r for r in group.ranks if r != late.rank)
+    group, label = facts.groups[late.group], facts.label(late.group)
+    waiting, times = len(group.ranks) - 1, f"{late.times:,} of {late.of:,}"
     interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
-    return Finding(
-        kind="straggler",
-        severity="warning",
-        title=(
-            f"rank {late.rank} arrives last in {late.times:,} of {late.of:,} collectives of {label}, "
-            f"by {duration(late.margin_ns)}"
-        ),
+    return _straggler(
+        group,
+        late.rank,
+        title=f"rank {late.rank} arrives last in {times} collectives of {label}, by {duration(late.margin_ns)}",
         explanation=(
-            f"No hang, but {plural(len(waiting), 'rank')} {'wait' if len(waiting) > 1 else 'waits'} for rank "
+            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank "
             f"{late.rank} again and again: it comes {duration(late.margin_ns)} after the second to last (median; 95 "
             f"% interval {interval})."
         ),
+        doubt="" if late.own_clock else "no completion times: a clock that is off would look the same",
+        evidence=f"last in {times}, median margin {duration(late.margin_ns)}",
+        against=not_always_last(late.times, late.of, label),
+        step=f"Profile rank {late.rank} between two collectives: data loading, Python, clocks of its GPU.",
+    )
+
+
+def _straggler(
+    group: Group,
+    rank: int,
+    *,
+    title: str,
+    explanation: str,
+    doubt: str,
+    evidence: str,
+    against: tuple[Evidence, ...],
+    step: str,
+) -> Finding:
+    """The finding on a rank that holds up its group again and again; without a `doubt` its confidence is high."""
+    waiting = tuple(other for other in group.ranks if other != rank)
+    return Finding(
+        kind="straggler",
+        severity="warning",
+        title=title,
+        explanation=explanation,
         root_cause=True,
-        culprit_ranks=(late.rank,),
-        culprits=(Culprit(late.rank),),
+        culprit_ranks=(rank,),
+        culprits=(Culprit(rank),),
         waiting_ranks=waiting,
         blast_radius=len(waiting),
-        confidence=confidence,
-        confidence_reasons=reasons,
+        confidence="medium" if doubt else "high",
+        confidence_reasons=(doubt,) if doubt else (),
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
-        evidence=(
-            Evidence(
-                f"last in {late.times:,} of {late.of:,}, median margin {duration(late.margin_ns)}", rank=late.rank
-            ),
-        ),
-        counter_evidence=not_always_last(late.times, late.of, label),
-        next_steps=(f"Profile rank {late.rank} between two collectives: data loading, Python, clocks of its GPU.",),
+        evidence=(Evidence(evidence, rank=rank),),
+        counter_evidence=against,
+        next_steps=(step,),
     )
 
 
@@ -375,7 +388,7 @@ def find_late_devices(facts: Facts) -> list[Finding]:
         return []
     test = lateness_test(rows, False, pl.DataFrame())
     late = _first_causes(facts, rows, test.late_ranks() if test is not None else [])
-    return [_device_finding(facts, _late_device(rows, one)) for one in late]
+    return [_device_finding(facts, rows, rank) for rank in late]
 
 
 def _first_causes(facts: Facts, rows: pl.DataFrame, late: list[LateRank]) -> list[LateRank]:
@@ -507,90 +520,47 @@ def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.join(matches.select(*_MATCH, "unit", "window", "spot"), on=_MATCH)
 
 
-def _issued_late(rows: pl.DataFrame, late: LateRank) -> int:
-    """Nanoseconds that the host issues after the median of the others, by the clocks of hosts: the median."""
-    here = rows.filter(pl.col("channel") == late.channel)
-    own = here.with_columns(behind=pl.col("created_ns") - others_median("created_ns"))
-    late_rows = own.filter((pl.col("rank") == late.rank) & (pl.col("own_ns") > 0))
-    return int(late_rows["behind"].median() or 0)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class _LateDevice:
-    """A late rank in the collectives of the group that shows it best."""
-
-    rank: int
-    late: LateRank
-    times: int
-    """Collectives that it starts last."""
-    of: int
-    late_in: int
-    """Collectives to which it is late by more than half of the most."""
-    each_ns: int
-    """Median lateness in these."""
-    on_time: bool
-    """Whether its host issues them no later than the others."""
-
-    @property
-    def often(self) -> bool:
-        """Whether it starts last in most collectives, not only at one place of a step."""
-        return self.times >= LAST_SHARE * self.of
-
-    def title(self, label: str) -> str:
-        """The lateness in one sentence."""
-        how, count = ("last", self.times) if self.often else ("late", self.late_in)
-        return (
-            f"rank {self.rank} starts {how} on its device in {count:,} of {self.of:,} collectives of {label}, "
-            f"by {duration(self.each_ns)}{'' if self.on_time else ', and issues them late'}"
-        )
-
-    def explanation(self, waiting: int) -> str:
-        """The cost for `waiting` ranks, and whether host or device is late."""
-        share = f"{100 * self.late.cost_ns / self.late.unit_ns:.1f} %" if self.late.unit_ns else "some"
-        where = (
-            "Its host issues them no later than the others, so its device is late: the kernels before them take longer."
-            if self.on_time
-            else "Its host also issues them later, if the clocks of the hosts agree: its launches may be late."
-        )
-        return (
-            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank {self.rank} "
+def _device_finding(facts: Facts, rows: pl.DataFrame, late: LateRank) -> Finding:
+    """The finding on a rank that is late on its device, by the group that shows it best."""
+    rank, group = late.rank, facts.groups[late.channel]
+    label, waiting = facts.label(group.id), len(group.ranks) - 1
+    here = rows.filter(pl.col("channel") == late.channel).with_columns(
+        behind=pl.col("created_ns") - others_median("created_ns")
+    )
+    own = here.filter(pl.col("rank") == rank)
+    # collectives to which it is late by more than half of the most
+    late_rows = own.filter(pl.col("own_ns") > own["own_ns"].max() / 2)  # type: ignore[operator]
+    each_ns = int(late_rows["own_ns"].median() or 0)  # type: ignore[arg-type]
+    # the clocks of hosts tell whether the host issues these no later than the others
+    behind_ns = int(own.filter(pl.col("own_ns") > 0)["behind"].median() or 0)  # type: ignore[arg-type]
+    on_time = behind_ns < ON_TIME_SHARE * each_ns
+    times = int((own["margin_ns"] > 0).sum())
+    often = times >= LAST_SHARE * own.height
+    how, count = ("last", times) if often else ("late", late_rows.height)
+    share = f"{100 * late.cost_ns / late.unit_ns:.1f} %" if late.unit_ns else "some"
+    where = (
+        "Its host issues them no later than the others, so its device is late: the kernels before them take longer."
+        if on_time
+        else "Its host also issues them later, if the clocks of the hosts agree: its launches may be late."
+    )
+    interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
+    return _straggler(
+        group,
+        rank,
+        title=(
+            f"rank {rank} starts {how} on its device in {count:,} of {own.height:,} collectives of {label}, "
+            f"by {duration(each_ns)}{'' if on_time else ', and issues them late'}"
+        ),
+        explanation=(
+            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank {rank} "
             "again and again. The durations that devices measure show that its own work makes it late; this costs "
             f"{share} of the time. {where}"
-        )
-
-
-def _late_device(rows: pl.DataFrame, late: LateRank) -> _LateDevice:
-    own = rows.filter((pl.col("channel") == late.channel) & (pl.col("rank") == late.rank))
-    late_rows = own.filter(pl.col("own_ns") > own["own_ns"].max() / 2)  # type: ignore[operator]
-    each = int(late_rows["own_ns"].median() or 0)  # type: ignore[arg-type]
-    on_time = _issued_late(rows, late) < ON_TIME_SHARE * each
-    times = int((own["margin_ns"] > 0).sum())
-    return _LateDevice(late.rank, late, times, own.height, late_rows.height, each, on_time)
-
-
-def _device_finding(facts: Facts, found: _LateDevice) -> Finding:
-    group, rank, late = facts.groups[found.late.channel], found.rank, found.late
-    label = facts.label(group.id)
-    waiting = tuple(r for r in group.ranks if r != rank)
-    interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
-    told = f"late by {duration(late.median_ns)} in each {PARTS}th of the recording (95 % interval {interval})"
-    return Finding(
-        kind="straggler",
-        severity="warning",
-        title=found.title(label),
-        explanation=found.explanation(len(waiting)),
-        root_cause=True,
-        culprit_ranks=(rank,),
-        culprits=(Culprit(rank),),
-        waiting_ranks=waiting,
-        blast_radius=len(waiting),
-        confidence="high" if found.on_time else "medium",
-        confidence_reasons=() if found.on_time else ("host and device are late, and one may follow from the other",),
-        group=GroupRef(group.name, group.description, group.ranks, key=group.id),
-        evidence=(Evidence(told, rank=rank),),
-        counter_evidence=not_always_last(found.times, found.of, label) if found.often else (),
-        next_steps=(
+        ),
+        doubt="" if on_time else "host and device are late, and one may follow from the other",
+        evidence=f"late by {duration(late.median_ns)} in each {PARTS}th of the recording (95 % interval {interval})",
+        against=not_always_last(times, own.height, label) if often else (),
+        step=(
             f"Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
-            "CLOCK,PERFORMANCE), and what it is given to compute.",
+            "CLOCK,PERFORMANCE), and what it is given to compute."
         ),
     )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from rankscope.analysis.facts import Facts
@@ -306,7 +307,7 @@ class P2pCount(NamedTuple):
     place: str
     """The last collective that can be compared."""
     what: str = "operations"
-    """The unit that is counted."""
+    """The unit that is counted: a batch is one operation, although its parts and its end are records, too."""
 
 
 @dataclass(frozen=True)
@@ -321,21 +322,15 @@ class ReplicaCounters:
         return {rank: count for rank in ranks if (count := self._last(rank)) is not None}
 
     def _last(self, rank: int) -> P2pCount | None:
+        """By `op_id`; by `pg_status` if the entries before the last collective are gone."""
         stage = self.cohorts.stage_of(rank)
         replicas = [
             r for r, other in self.cohorts.stages.items() if other == stage and r != rank and self.facts.alike(r, rank)
         ]
-        return self._seen(rank, replicas) or self._told(rank, replicas)
-
-    def _told(self, rank: int, replicas: Iterable[int]) -> P2pCount | None:
-        """Comparison by `pg_status`, if the entries before the last collective are gone."""
-        own = self._standings.get(rank)
-        others = (self._standings[r] for r in replicas if r in self._standings)
-        found = find_deviation(own, others) if own else None
-        if own is None or found is None:
-            return None
-        label, op, seq = own.place
-        return P2pCount(found.own, found.usual, found.votes, found.group, f"{op} #{seq} of {label}", found.what)
+        count, last = self._seen(rank, replicas), self._standings
+        if count is not None or rank not in last:
+            return count
+        return find_deviation(last[rank], (last[r] for r in replicas if r in last))
 
     def _seen(self, rank: int, replicas: list[int]) -> P2pCount | None:
         """Comparison by `op_id`, if the entries between the last send or receive and a collective are present."""
@@ -356,6 +351,7 @@ class ReplicaCounters:
 
     @cached_property
     def _standings(self) -> dict[int, RankCounts]:
+        """The counts at the end of each dump."""
         return rank_counts(self.facts)
 
     @cached_property
@@ -423,32 +419,24 @@ def rank_counts(facts: Facts) -> dict[int, RankCounts]:
     last = last.filter(
         ~pl.col("group").is_in(paired) & ~pl.col("is_p2p") & (pl.col("state") != "completed")
     ).drop_nulls(["record_id", "seq"])
-    counters = _counters(facts)
-    found = {}
+    # by rank: the issued operations of each group
+    issued: dict[int, dict[int, int]] = {}
+    for rank, group, enqueued in facts.dataset.frontiers.select("rank", "group", "status_enqueued").drop_nulls().rows():
+        issued.setdefault(rank, {})[group] = enqueued
+    counts = {}
     for rank, record, group, op, seq in last.select("rank", "record_id", "group", "op", "seq").iter_rows():
-        told = counters.get(rank)
-        if told:
-            found[rank] = RankCounts(
-                record, (facts.label(group), op, seq), _labelled(facts, told, set(told) - paired),
-                _labelled(facts, told, set(told) & paired),
-            )  # fmt: skip
-    return found
+        if rank in issued:
+            labelled = sorted((facts.label(group), number, group in paired) for group, number in issued[rank].items())
+            collectives, pairs = (tuple((g, n) for g, n, p2p in labelled if p2p == wanted) for wanted in (False, True))
+            counts[rank] = RankCounts(record, (facts.label(group), op, seq), collectives, pairs)
+    return counts
 
 
-class CounterDeviation(NamedTuple):
-    """The first difference between a rank and most others at the same place; their first counter if none differs."""
+def find_deviation(own: RankCounts, others: Iterable[RankCounts]) -> P2pCount | None:
+    """The first count of a rank that differs from most `others` at the same place; its first one if none differs.
 
-    group: str
-    own: int
-    usual: int
-    votes: int
-    """How many ranks count `usual`."""
-    what: str = "operations"
-    """The unit that is counted: a batch is one operation, although its parts and its end are records, too."""
-
-
-def find_deviation(own: RankCounts, others: Iterable[RankCounts]) -> CounterDeviation | None:
-    """Compares a rank with `others`; None if they disagree, or if their record numbers contradict the counts."""
+    None if the others disagree, or if the record numbers contradict the counts.
+    """
     alike = [other for other in others if own.together(other)]
     ranked = Counter((other.pairs, other.record_id) for other in alike).most_common(1)
     if not own.pairs or not ranked or 2 * ranked[0][1] <= len(alike):
@@ -456,32 +444,18 @@ def find_deviation(own: RankCounts, others: Iterable[RankCounts]) -> CounterDevi
     (usual, record), votes = ranked[0]
     if [group for group, _ in usual] != [group for group, _ in own.pairs]:
         return None
+    label, op, seq = own.place
+    place = f"{op} #{seq} of {label}"
     pairs = zip(own.pairs, usual, strict=True)
-    both = [CounterDeviation(group, mine, theirs, votes) for (group, mine), (_, theirs) in pairs]
-    differs = [one for one in both if one.own != one.usual]
-    if not differs and own.record_id != record:
+    counts = [P2pCount(mine, theirs, votes, group, place) for (group, mine), (_, theirs) in pairs]
+    differing = [count for count in counts if count.own != count.usual]
+    more = own.record_id - record
+    if not differing and more:
         collectives = sum(count for _, count in own.collectives) - 1  # records are numbered from 0
         groups = " and ".join(group for group, _ in own.pairs)
-        return CounterDeviation(groups, own.record_id - collectives, record - collectives, votes, "records")
-    borne_out = all(_sign(own.record_id - record) == _sign(one.own - one.usual) for one in differs)
-    return (*differs, both[0])[0] if borne_out else None
-
-
-def _sign(number: int) -> int:
-    return (number > 0) - (number < 0)
-
-
-def _counters(facts: Facts) -> dict[int, dict[int, int]]:
-    """By rank: the issued operations of each group, as `pg_status` says."""
-    found: dict[int, dict[int, int]] = {}
-    told = facts.dataset.frontiers.select("rank", "group", "status_enqueued").drop_nulls()
-    for rank, group, enqueued in told.iter_rows():
-        found.setdefault(rank, {})[group] = enqueued
-    return found
-
-
-def _labelled(facts: Facts, counters: dict[int, int], groups: set[int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((facts.label(group), counters[group]) for group in groups))
+        return P2pCount(own.record_id - collectives, record - collectives, votes, groups, place, "records")
+    borne_out = all(np.sign(more) == np.sign(count.own - count.usual) for count in differing)
+    return (*differing, counts[0])[0] if borne_out else None
 
 
 # Groups whose members send and receive equally: in a ring exchange every member does the same number of operations.
