@@ -77,9 +77,10 @@ def _real_state(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.DataFrame:
 def _finished(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.Series:
     """The rows that are pending in the entries but completed by pg_status."""
     pending = (
-        rows.select("rank", "group", "seq", "state", "library").with_row_index("place")
+        rows.select("rank", "group", "seq", "state", "library")
+        .with_row_index("place")
         .filter((pl.col("state") != "completed") & (pl.col("library") != "gloo"))
-    )  # fmt: skip
+    )
     reached = frontiers.select("rank", "group", "last_completed")
     return pending.join(reached, on=["rank", "group"]).filter(pl.col("seq") <= pl.col("last_completed"))["place"]
 
@@ -149,8 +150,9 @@ def find_disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> p
     together = (
         table.filter(~differs & pl.col("finished") & (pl.col("members") > 1))
         .filter(pl.col("group").is_in(found["group"].implode()))
-        .group_by("group").agg(pl.col("seq").max().alias("together"))
-    )  # fmt: skip
+        .group_by("group")
+        .agg(pl.col("seq").max().alias("together"))
+    )
     return (
         found.join(together, on="group", how="left")
         .with_columns((pl.col("seq") < pl.col("together").fill_null(-1)).alias("settled"))

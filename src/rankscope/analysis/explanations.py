@@ -299,10 +299,9 @@ def _dumps(view: RankView) -> Iterator[Evidence]:
 
 
 Row = dict[str, Any]
-IS_ABORTED = (
-    (pl.col("state") == "completed")
-    & (pl.col("completed_ns") - pl.col("created_ns") >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
-)  # fmt: skip
+IS_ABORTED = (pl.col("state") == "completed") & (
+    pl.col("completed_ns") - pl.col("created_ns") >= pl.col("timeout_ms") * 1_000_000
+).fill_null(False)
 """Operations completed only by an abort, after their timeout (pytorch PR 119249)."""
 
 

@@ -263,7 +263,7 @@ def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Datase
     least = _least(dataset) if files is None else _least(dataset, among=dataset.seen_ranks)
     rows = dataset.ops.select("file", "group", "seq", "is_p2p", "state").join(
         least, on="group", how="left", maintain_order="left"
-    )  # fmt: skip
+    )
     waits = (pl.col("state") == "unknown") & ~pl.col("is_p2p") & (pl.col("seq") > pl.col("least"))
     if files is not None:
         waits &= pl.col("file").is_in(list(files))
@@ -287,6 +287,7 @@ def _least(dataset: Dataset, among: Sequence[int] | None = None) -> pl.DataFrame
         least=pl.col("last_enqueued").min(), known=pl.len()
     )  # fmt: skip
     return (
-        sizes.join(known, on="group").filter(pl.col("known") == pl.col("told"))
+        sizes.join(known, on="group")
+        .filter(pl.col("known") == pl.col("told"))
         .select("group", least=pl.col("least") - (pl.col("told") < pl.col("size")).cast(pl.Int64))
-    )  # fmt: skip
+    )

@@ -423,9 +423,11 @@ def _process_name(command: str, host: HostStack) -> str:
 def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str]) -> HostStack:
     """The process of a rank that communicates, or has the deepest stack in the job's own code."""
     processes = [list(found) for _, found in groupby(rows, lambda row: (row.file, row.pid))]
-    made = [(own, *_trains(maker, own)) for own in processes]
-    own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION_ACTIVITIES, len(one[2].own)))
-    holder = next((maker.thread(r) for r in own if r.gil and r != row), None)
+    made = [(threads, *_trains(maker, threads)) for threads in processes]
+    threads, row, trains = max(
+        made, key=lambda process: (process[2].activity.doing in COMMUNICATION_ACTIVITIES, len(process[2].own))
+    )
+    holder = next((maker.thread(r) for r in threads if r.gil and r != row), None)
     return HostStack(row.rank, row.pid, paths.get(row.file) or "", row.written_ns, trains, holder, row, maker)
 
 
@@ -457,10 +459,10 @@ class StackSite:
 
 def stack_sites(hosts: Iterable[HostStack]) -> list[StackSite]:
     """The hosts grouped by place, the place of most ranks first."""
-    found: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
+    by_site: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
     for host in hosts:
-        found.setdefault((host.activity.words, host.trains.own), []).append(host)
-    made = [StackSite(tuple(h.rank for h in same), same[0]) for same in found.values()]
+        by_site.setdefault((host.activity.words, host.trains.own), []).append(host)
+    made = [StackSite(tuple(h.rank for h in same), same[0]) for same in by_site.values()]
     return sorted(made, key=lambda site: (-len(site.ranks), site.ranks))
 
 

@@ -346,9 +346,7 @@ def _wrote_once(dataset: Dataset) -> bool:
     return int(written.max()) - int(written.min()) <= DUMP_SPREAD_NS  # type: ignore[arg-type]
 
 
-def _incomplete(
-    live: LiveState, dataset: Dataset, look: JobProgress, judged_at: int, *, moving: bool
-) -> LiveState:  # fmt: skip
+def _incomplete(live: LiveState, dataset: Dataset, look: JobProgress, judged_at: int, *, moving: bool) -> LiveState:
     """The state while more files may be coming in, with the time until it is judged without them."""
     if not dataset.missing_ranks:
         more = f"more {'lines' if dataset.from_logs else 'dumps'} are coming in"

@@ -159,16 +159,16 @@ class _Tiling:
 
     def _stands_for(self, at: int) -> int | None:
         """The class that an odd group stands for; None if it is ambiguous."""
-        own = self.members[at]
-        of = self._class_of[own]
+        members = self.members[at]
+        of = self._class_of[members]
         fresh = {int(c) for c in of if int(c) not in self._fits}
         if len(fresh) != 1:
             return None
-        found = fresh.pop()
-        inside = len(np.unique(own[of == found]))
+        fresh_class = fresh.pop()
+        inside = len(np.unique(members[of == fresh_class]))
         if self.groups[at].membership != "config":
-            return found if inside == len(own) else None
-        return found if 2 * inside >= self.classes.shape[1] else None
+            return fresh_class if inside == len(members) else None
+        return fresh_class if 2 * inside >= self.classes.shape[1] else None
 
     def _others_seen(self, known: set[int]) -> bool:
         """Whether a rank that left a dump is in none of the groups, although no odd group explains it."""
@@ -302,13 +302,13 @@ def _union(groups: Sequence[Group]) -> tuple[int, ...]:
     return tuple(sorted({rank for group in groups for rank in group.ranks}))
 
 
-def _mesh(grid: RankGrid, found: list[Partition], ranks: Ints, world_size: int) -> Mesh:
+def _mesh(grid: RankGrid, partitions: list[Partition], ranks: Ints, world_size: int) -> Mesh:
     ordered = sorted(grid.dimensions, key=lambda d: -int(ranks[d.classes[0, 1]] - ranks[d.classes[0, 0]]))
-    names = _names(ordered, found)
+    names = _names(ordered, partitions)
     places = np.stack([d.place for d in ordered], axis=1).tolist()
     # expert parallel dimensions, which cross those of the grid
     there = {d.name for d in grid.dimensions}
-    across = distinct_partitions([p for p in found if p.name in EXPERT_NAMES and p.name not in there])
+    across = distinct_partitions([p for p in partitions if p.name in EXPERT_NAMES and p.name not in there])
     also = tuple(
         (
             Dimension(crossing.name, crossing.size, stride_of(crossing.classes, ranks)),
@@ -317,8 +317,8 @@ def _mesh(grid: RankGrid, found: list[Partition], ranks: Ints, world_size: int) 
         for crossing in across
     )
     # groups that do not fit into a grid that is clear without them
-    own = [p for p in found if p.misfits and grid.holds(p)]
-    sure = [p for p in own if not grid.rest or p.fitting >= FITTING_GROUPS * len(p.misfits)]
+    misfitting = [p for p in partitions if p.misfits and grid.holds(p)]
+    sure = [p for p in misfitting if not grid.rest or p.fitting >= FITTING_GROUPS * len(p.misfits)]
     misfits = tuple(misfit for p in sure for misfit in p.misfits)
     return Mesh(
         dimensions=tuple(
@@ -387,9 +387,10 @@ def choose_grid(partitions: Sequence[Partition], count: int) -> RankGrid | None:
     candidates = sorted(partitions, key=lambda p: (name_score(p.name), -p.size, p.name))[:MOST_PARTITIONS]
     fitting = [[a is not b and a.across(b) for b in candidates] for a in candidates]
     grids = [
-        grid for chosen in _cliques(candidates, fitting, count)
+        grid
+        for chosen in _cliques(candidates, fitting, count)
         if (grid := _grid([candidates[i] for i in chosen], partitions, count)) is not None
-    ]  # fmt: skip
+    ]
     return min(grids, key=_preference, default=None)
 
 

@@ -28,9 +28,10 @@ def find_missing(rules: SinkRules, others: list[Root]) -> list[Root]:
         instance.key for root in others if not root.residual for node in root.nodes for instance in rules.direct(node)
     }
     nodes = tuple(
-        m[0] for m in rules.sinks
+        m[0]
+        for m in rules.sinks
         if len(m) == 1 and m[0].kind == "no-dump" and not any(i.key in blocked for i in rules.direct(m[0]))
-    )  # fmt: skip
+    )
     if not nodes:
         return []
     waiting = rules.held_up(nodes)

@@ -133,30 +133,33 @@ def process_settings(dataset: Dataset) -> list[ProcessSettings]:
     """All processes with a setting or version, by rank if it is known; dumps tell the version of NCCL."""
     table = _table(dataset)
     alike, rest = _alike(table)
-    found: dict[tuple[int | None, str, int | None, int | None], ProcessSettings] = {}
+    processes: dict[tuple[int | None, str, int | None, int | None], ProcessSettings] = {}
     for rank, host, pid, alone, whole, files in table.group_by("rank", "host", "pid", "alone", maintain_order=True).agg(
         pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
     ).iter_rows():  # fmt: skip
-        own = found.setdefault(
+        settings = processes.setdefault(
             _key(rank, host, pid, alone),
             ProcessSettings(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed),
         )
-        own.host, own.pid = own.host or host, pid if own.pid is None else own.pid
-        own.whole = own.whole or whole
-        own.files.update(files)
+        settings.host, settings.pid = settings.host or host, pid if settings.pid is None else settings.pid
+        settings.whole = settings.whole or whole
+        settings.files.update(files)
     several: defaultdict[tuple[int, str], dict[str, str]] = defaultdict(dict)
     for rank, host, pid, name, value, source, file, line, alone in rest.iter_rows():
-        own = found[_key(rank, host, pid, alone)]
-        told = several[id(own), name]
-        told.setdefault(canonical_value(name, value), value)
-        own.values[name], own.means[name] = ", ".join(sorted(told.values())), ", ".join(sorted(told))
-        own.places.maps[0].setdefault(name, (file, line or 0))
+        settings = processes[_key(rank, host, pid, alone)]
+        spellings = several[id(settings), name]
+        spellings.setdefault(canonical_value(name, value), value)
+        settings.values[name], settings.means[name] = (
+            ", ".join(sorted(spellings.values())),
+            ", ".join(sorted(spellings)),
+        )
+        settings.places.maps[0].setdefault(name, (file, line or 0))
         if source == "nccl" and ENV_NAME.fullmatch(name):
-            own.printed.add(name)
-    writers = Counter(file for process in found.values() for file in process.files)
-    for process in found.values():
+            settings.printed.add(name)
+    writers = Counter(file for process in processes.values() for file in process.files)
+    for process in processes.values():
         process.alone = all(writers[file] == 1 for file in process.files)
-    return list(found.values())
+    return list(processes.values())
 
 
 def _key(
@@ -192,9 +195,10 @@ def _alike(table: pl.DataFrame) -> tuple[_SharedSettings, pl.DataFrame]:
     same = by_name.filter((pl.col("values") == 1) & (pl.col("who") == people))
     rows = same.select("name", "value", "file", "line", "nccl").rows()
     alike = _SharedSettings(
-        {name: value for name, value, *_ in rows}, {name: (file, line or 0) for name, _, file, line, _ in rows},
+        {name: value for name, value, *_ in rows},
+        {name: (file, line or 0) for name, _, file, line, _ in rows},
         sum(nccl and bool(ENV_NAME.fullmatch(name)) for name, _, _, _, nccl in rows),
-    )  # fmt: skip
+    )
     return alike, table.filter(~pl.col("name").is_in(same["name"].implode())).drop("who")
 
 
@@ -223,15 +227,15 @@ MOST_NAMES = 3
 
 def find_settings(dataset: Dataset, place: Callable[[int], Culprit]) -> list[Finding]:
     """Findings about settings and versions, those that can hang a job first."""
-    told = process_settings(dataset)
-    if not told:
+    processes = process_settings(dataset)
+    if not processes:
         return []
     paths = dict(dataset.files.select("file", "path").iter_rows())
     by_people: defaultdict[tuple[object, ...], list[SettingSplit]] = defaultdict(list)
-    for split in find_splits(told):
+    for split in find_splits(processes):
         by_people[split.is_version, split.common is None, split.lost, tuple(id(p) for p in split.odd)].append(split)
-    found = [_finding(splits, paths, place) for splits in by_people.values()]
-    return [*found, *find_modes(told, paths, place), *find_misspelt(told, paths, place)]
+    mismatches = [_finding(splits, paths, place) for splits in by_people.values()]
+    return [*mismatches, *find_modes(processes, paths, place), *find_misspelt(processes, paths, place)]
 
 
 def _finding(splits: list[SettingSplit], paths: dict[int, str], place: Callable[[int], Culprit]) -> Finding:
@@ -316,25 +320,25 @@ class SettingSplit:
         return self.name.startswith("version:") or self.name == "cuda-driver"
 
 
-def find_splits(told: Sequence[ProcessSettings]) -> list[SettingSplit]:
-    found = []
-    for name in sorted({name for process in told for name in process.means}):
+def find_splits(processes: Sequence[ProcessSettings]) -> list[SettingSplit]:
+    splits = []
+    for name in sorted({name for process in processes for name in process.means}):
         rule = rule_of(name) or (VERSION_RULE if name.startswith("version:") else None)
         rule = rule or (UNKNOWN_RULE if ENV_NAME.fullmatch(name) else None)
         if rule is None or rule.scope in OF_RANK:
             continue
-        split = _split(name, rule if rule.effect else UNKNOWN_RULE._replace(harm=rule.harm), told)
+        split = _split(name, rule if rule.effect else UNKNOWN_RULE._replace(harm=rule.harm), processes)
         if split is not None and not (rule is UNKNOWN_RULE and split.common is None):
-            found.append(split)
-    return sorted(found, key=lambda s: (HARMS.index(s.rule.harm), s.name))
+            splits.append(split)
+    return sorted(splits, key=lambda s: (HARMS.index(s.rule.harm), s.name))
 
 
-def _split(name: str, rule: SettingRule, told: Sequence[ProcessSettings]) -> SettingSplit | None:
+def _split(name: str, rule: SettingRule, processes: Sequence[ProcessSettings]) -> SettingSplit | None:
     """The disagreement on a setting; None if all comparable values agree."""
-    printed = [p for p in told if name in p.means]
+    printed = [p for p in processes if name in p.means]
     values = {id(p): p.means[name] for p in printed}
     usual = _usual(printed)
-    silent = [p for p in told if name not in p.means and _would_print(p, name, usual)]
+    silent = [p for p in processes if name not in p.means and _would_print(p, name, usual)]
     unset = canonical_value(name, rule.default) if rule.default else ""
     values |= {id(p): unset for p in silent}
     people = [*printed, *silent]
@@ -388,21 +392,21 @@ MOST_LINES = 8
 
 
 def find_modes(
-    told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
+    processes: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
 ) -> list[Finding]:
     """Modes that are on without all they need."""
-    found: defaultdict[tuple[str, str], list[tuple[ProcessSettings, str]]] = defaultdict(list)
+    lacking: defaultdict[tuple[str, str], list[tuple[ProcessSettings, str]]] = defaultdict(list)
     effects: dict[tuple[str, str], str] = {}
     for rule in pack_rules():
-        for process in told:
+        for process in processes:
             value = process.values.get(rule.trigger)
             if value is None or not re.fullmatch(rule.value, value.strip(), re.IGNORECASE):
                 continue
-            own = process.values.get(rule.name)
-            if own is None and not (rule.required == "yes" and process.whole):
+            setting = process.values.get(rule.name)
+            if setting is None and not (rule.required == "yes" and process.whole):
                 continue
-            if own is None or not re.fullmatch(rule.wants, own.strip(), re.IGNORECASE):
-                found[rule.pack, rule.name].append((process, "unset" if own is None else own))
+            if setting is None or not re.fullmatch(rule.wants, setting.strip(), re.IGNORECASE):
+                lacking[rule.pack, rule.name].append((process, "unset" if setting is None else setting))
                 effects[rule.pack, rule.name] = rule.effect
     return [
         Finding(
@@ -412,18 +416,18 @@ def find_modes(
             culprit_ranks=tuple(sorted(p.rank for p, _ in people if p.rank is not None)),
             evidence=tuple(told_by(p, name, paths) for p, _ in people[:MOST_LINES]),
         )
-        for (pack, name), people in found.items()
+        for (pack, name), people in lacking.items()
     ]  # fmt: skip
 
 
 def find_misspelt(
-    told: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
+    processes: Sequence[ProcessSettings], paths: dict[int, str], place: Callable[[int], Culprit]
 ) -> list[Finding]:
     """Names that are almost those of known settings."""
-    names = misspelt_names(names_of(told))
+    names = misspelt_names(names_of(processes))
     out = []
     for name, meant in sorted(names.items()):
-        people = [p for p in told if name in p.values]
+        people = [p for p in processes if name in p.values]
         out.append(
             Finding(
                 kind="settings-mismatch", severity="warning",

@@ -169,10 +169,11 @@ class SinkRules:
             title=f"{ranks_text(idle)} never issued {label}",
             explanation=(
                 f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it. "
-                + ((
-                    "All others went further: its host is stuck, or its device is stuck in its last operation."
-                ) if alone else
-                   "They may wait in their last operations, for each other or for one that is stuck.")
+                + (
+                    ("All others went further: its host is stuck, or its device is stuck in its last operation.")
+                    if alone
+                    else "They may wait in their last operations, for each other or for one that is stuck."
+                )
             ),
             candidates=() if alone else tuple(sorted({*idle, *self.facts.dataset.missing_ranks})),
             residual=not alone,
@@ -180,7 +181,7 @@ class SinkRules:
             reasons=(unknown,),
             notes=dict.fromkeys(idle, "issued nothing after this"),
             next_steps=host_steps(self.facts.dataset, idle, "where is the host?"),
-        )  # fmt: skip
+        )
 
     @cached_property
     def _idle(self) -> frozenset[WaitNode]:

@@ -488,17 +488,15 @@ def _with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
     ran = pl.col("duration_ns")
     least = ran.min().over(_MATCH)
     second = ran.bottom_k(2).max().over(_MATCH)
-    return (
-        rows.with_columns(
-            late_ns=others_median("duration_ns") - ran, more_ns=others_median("busy_ns") - pl.col("busy_ns"),
-            margin_ns=pl.when(ran == least).then(second - ran).otherwise(0),
-        )
-        .with_columns(
-            own_ns=pl.min_horizontal("late_ns", "more_ns").clip(0),
-            cost_ns=pl.min_horizontal("margin_ns", "more_ns").clip(0),
-            ended_ns=pl.col("created_ns").max().over(_MATCH),
-        )
-    )  # fmt: skip
+    return rows.with_columns(
+        late_ns=others_median("duration_ns") - ran,
+        more_ns=others_median("busy_ns") - pl.col("busy_ns"),
+        margin_ns=pl.when(ran == least).then(second - ran).otherwise(0),
+    ).with_columns(
+        own_ns=pl.min_horizontal("late_ns", "more_ns").clip(0),
+        cost_ns=pl.min_horizontal("margin_ns", "more_ns").clip(0),
+        ended_ns=pl.col("created_ns").max().over(_MATCH),
+    )
 
 
 def others_median(column: str) -> pl.Expr:

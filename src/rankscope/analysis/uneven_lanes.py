@@ -510,7 +510,8 @@ def _sides(ops: pl.DataFrame) -> dict[tuple[int, int], list[tuple[int | None, La
     """By group and receiver: the sender (None: any) and the operations of one side."""
     places = ops["is_p2p"].fill_null(value=False).arg_true()
     rows = (
-        ops[places].select("rank", "group", "peer", pl.col("op").cast(pl.String))
+        ops[places]
+        .select("rank", "group", "peer", pl.col("op").cast(pl.String))
         .with_columns(row=places.cast(pl.Int64), is_send=pl.col("op") == "send")
         .filter(pl.col("op").is_in(["send", "recv"]))
         .filter(~pl.col("is_send") | pl.col("peer").is_not_null())
@@ -518,7 +519,7 @@ def _sides(ops: pl.DataFrame) -> dict[tuple[int, int], list[tuple[int | None, La
             src=pl.when("is_send").then("rank").otherwise("peer"),
             dst=pl.when("is_send").then("peer").otherwise("rank"),
         )
-    )  # fmt: skip
+    )
     out: dict[tuple[int, int], list[tuple[int | None, LaneSide]]] = {}
     lanes = rows.group_by("group", "src", "dst", "is_send", maintain_order=True).agg("row")
     for group, src, dst, is_send, own in lanes.iter_rows():

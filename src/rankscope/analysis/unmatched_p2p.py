@@ -119,9 +119,10 @@ class LostPairs:
         rank that did not come to the next collective must wait in one of these, else it may be the one that does less.
         """
         own = [
-            (key, instance) for key, instance in self.graph.instances.items()
+            (key, instance)
+            for key, instance in self.graph.instances.items()
             if len(key) == 4 and key[0] == group and odd.rank in key[1:3]
-        ]  # fmt: skip
+        ]
         surplus = odd.own > odd.usual
         alone = [key for key, i in own if len(i.entries) == 1 and (odd.rank in i.entries) == surplus]
         both = [] if surplus else [(i.since_ns or 0, key) for key, i in own if len(i.entries) == 2]
