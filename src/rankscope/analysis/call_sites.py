@@ -20,7 +20,7 @@ import polars as pl
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.signatures import ROOTED_OPS
-from rankscope.analysis.stack_frames import own_frames
+from rankscope.analysis.host_stacks import own_frames
 from rankscope.schema import Frame
 
 MOST_SHIFT = 512
