@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 LOADED = ("torch.distributed.fsdp", "torch.distributed.pipelining", "torch.distributed.tensor.parallel",
           "torch.profiler", "torch._inductor.codecache")  # fmt: skip
 """What takes long to import; by the last one torch names the frames of its dumps."""
+LONGEST_S = 600.0
 
 
 class RankProcess(Protocol):
@@ -79,13 +80,25 @@ class TorchFork:
             signal.pidfd_send_signal(self._ended, sig)
 
     def kill(self) -> None:
-        """Kills it if it still runs."""
-        self.send_signal(signal.SIGKILL)
+        """Kills it and the processes below it if it still runs."""
+        if self.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def started(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, output: Path) -> TorchFork:
     """Starts `python ARGUMENTS` with torch loaded; what torch reads from the environment at its import is not new."""
     return TorchFork(Start(list(arguments), dict(environment), str(folder), str(output)))
+
+
+def printed(arguments: Sequence[str], folder: Path) -> str:
+    """What `python ARGUMENTS` prints in a folder, to its end. Fails if it fails, or takes more than minutes."""
+    output = folder / "printed"
+    process = started(arguments, os.environ, folder, output)
+    try:
+        assert process.wait(LONGEST_S) == 0, output.read_text()
+    finally:
+        process.kill()
+    return output.read_text()
 
 
 _connection: list[Connection] = []
@@ -129,7 +142,8 @@ def main(descriptor: int) -> None:
 
 def run(start: Start) -> None:
     """Makes this process what `python ARGUMENTS` would be, with the modules that are loaded, and runs the program."""
-    with open(start.output, "ab", buffering=0) as output:  # noqa: PTH123 - a descriptor is what is needed
+    os.setsid()
+    with open(start.output, "wb", buffering=0) as output:  # noqa: PTH123 - a descriptor is what is needed
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     os.chdir(start.folder)

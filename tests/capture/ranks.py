@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,14 @@ def script(path: Path, then: str = "", start: str = "") -> Path:
 
 
 @contextmanager
-def running(arguments: list[str], folder: Path, *, anew: bool = False) -> Iterator[list[RankProcess]]:
-    """Two ranks that run `python ARGUMENTS`; they are killed in the end.
+def running(
+    arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None, *, anew: bool = False
+) -> Iterator[list[RankProcess]]:
+    """Two ranks that run `python ARGUMENTS` with more environment variables; they are killed in the end.
 
     Started `anew`, each imports torch itself; by default it is loaded.
     """
-    ranks = [_rank(arguments, folder, rank, anew) for rank in range(2)]
+    ranks = [_rank(arguments, folder, rank, variables or {}, anew) for rank in range(2)]
     try:
         yield ranks
     finally:
@@ -63,9 +65,9 @@ def running(arguments: list[str], folder: Path, *, anew: bool = False) -> Iterat
             process.wait()
 
 
-def _rank(arguments: list[str], folder: Path, rank: int, anew: bool) -> RankProcess:
+def _rank(arguments: list[str], folder: Path, rank: int, variables: Mapping[str, str], anew: bool) -> RankProcess:
     environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "STORE": str(folder / "store")}
-    environment |= {"GLOO_SOCKET_IFNAME": "lo", "SLURM_JOB_ID": "4711"}
+    environment |= {"GLOO_SOCKET_IFNAME": "lo", "SLURM_JOB_ID": "4711", **variables}
     path = folder / f"output_{rank}"
     if not anew:
         return torch_forks.started(arguments, environment, folder, path)
