@@ -7,6 +7,7 @@ reads requests from the connection on that descriptor, answers each, and ends wi
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import multiprocessing
 import os
@@ -125,6 +126,9 @@ def main(descriptor: int) -> None:
     connection = Connection(descriptor)
     for name in LOADED:
         importlib.import_module(name)
+    gc.collect()
+    # a process that ends looks through all that it has, which takes a second with all of torch
+    gc.freeze()
     while True:
         try:
             request = connection.recv()
