@@ -48,6 +48,8 @@ class Start(NamedTuple):
     folder: str
     output: str
     """The file to which it prints."""
+    input: str
+    """The file or pipe that it reads."""
 
 
 class TorchFork:
@@ -86,9 +88,11 @@ class TorchFork:
             os.killpg(self.pid, signal.SIGKILL)
 
 
-def started(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, output: Path) -> TorchFork:
+def started(
+    arguments: Sequence[str], environment: Mapping[str, str], folder: Path, output: Path, stdin: str = os.devnull
+) -> TorchFork:
     """Starts `python ARGUMENTS` with torch loaded; what torch reads from the environment at its import is not new."""
-    return TorchFork(Start(list(arguments), dict(environment), str(folder), str(output)))
+    return TorchFork(Start(list(arguments), dict(environment), str(folder), str(output), stdin))
 
 
 def printed(arguments: Sequence[str], folder: Path) -> str:
@@ -150,6 +154,8 @@ def run(start: Start) -> None:
     with open(start.output, "wb", buffering=0) as output:  # noqa: PTH123 - a descriptor is what is needed
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+    with open(start.input, "rb", buffering=0) as read:  # noqa: PTH123
+        os.dup2(read.fileno(), 0)
     os.chdir(start.folder)
     os.environ.clear()
     os.environ.update(start.environment)
