@@ -20,7 +20,8 @@ from rankscope.analysis.disagreements import (
 from rankscope.analysis.group_frontiers import UNKNOWN_SEQ, Completions, completions
 from rankscope.analysis.presence import Presence
 from rankscope.analysis.signatures import element_count
-from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
+from rankscope.schema import Dataset, Group
+from rankscope.schema.tables import BLIND_HOOK, HOOKS
 
 UNKNOWN_NAME = "?"
 """Label of a group without a known name."""

@@ -11,7 +11,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.sink_rules import SinkRules
-from rankscope.schema import AT_CRASH
+from rankscope.schema.tables import AT_CRASH
 from rankscope.text.wording import duration, ranks_text, wait_text
 
 MOST_EVIDENCE = 3

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.schema import ENVIRONMENTS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import ENVIRONMENTS
 
 _PACKAGE = "rankscope.analysis"
 OF_RANK = ("rank", "own")

@@ -11,7 +11,8 @@ from dataclasses import replace
 import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.schema import Dataset, State
+from rankscope.schema import Dataset
+from rankscope.schema.tables import State
 from rankscope.text.wording import ranks_text
 
 
