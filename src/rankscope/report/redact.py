@@ -144,7 +144,7 @@ class Redaction:
         )
 
     def _settings(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """That column with the values of settings replaced: versions look like addresses, and stay."""
+        """A column of values of settings with these replaced: versions look like addresses, and stay."""
         rows = frame.select("name", column).rows()
         shown = {(name, value): self._setting(name or "", value) for name, value in dict.fromkeys(rows) if value}
         return pl.Series(column, [shown.get(row, row[1]) for row in rows], dtype=frame.schema[column])
