@@ -67,8 +67,9 @@ def _report() -> str:
     for heading, kinds in (("Kinds", FINDINGS), ("Kinds of files", INPUTS), ("Kinds of lines", EVENTS)):
         rows = "".join(_kinds(kinds.values()))
         pattern = rf"(^## {heading}\n.*?^\| kind \| meaning \|\n\| --- \| --- \|\n)(?:\|[^\n]*\n)*"
-        text, count = re.subn(pattern, lambda head, rows=rows: head[1] + rows, text, flags=re.M | re.S)
-        assert count == 1, heading
+        table = re.search(pattern, text, re.M | re.S)
+        assert table is not None, heading
+        text = text[: table.end(1)] + rows + text[table.end() :]
     return text
 
 

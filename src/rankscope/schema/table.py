@@ -12,7 +12,7 @@ Dtype = pl.DataType | type[pl.DataType]
 Holds = Literal["text", "host", "path", "json", "setting", "ours"]
 """What a column of text holds, which says how it is redacted: text of any kind; the name of a host; a path of a file;
 JSON with such text; the value of the setting that the column `name` names; or "ours": words of rankscope's own and
-numbers, nothing that a file words, shown as they are."""
+numbers, nothing that a file words: names stay in it, and no secret is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
