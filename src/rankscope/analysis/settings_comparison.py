@@ -13,7 +13,8 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.schema import ENVIRONMENTS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import ENVIRONMENTS
 from rankscope.text.wording import plural, ranks_text
 
 # Rules about settings: two tables of the package.

@@ -10,11 +10,11 @@ from pathlib import PurePosixPath
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import file_names
 from rankscope.assemble.sidecar_runs import Run, disagreements, sidecar_runs
 from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.parsers.sidecar import Sidecar
+from rankscope.schema.tables import ATTEMPTS
 from rankscope.text.wording import moment
 
 SAME_RUN_NS = 600 * 1_000_000_000
@@ -207,7 +207,7 @@ def _place(source: SourceFile, attempts: list[Attempt]) -> None:
 
 
 def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
-    """A row for each run, columns of schema.ATTEMPTS."""
+    """A row for each run, columns of ATTEMPTS."""
     rows = [
         {
             "attempt": i,
@@ -219,7 +219,7 @@ def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
         }
         for i, run in enumerate(runs)
     ]
-    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))  # fmt: skip
+    return pl.DataFrame(rows, schema=ATTEMPTS)  # fmt: skip
 
 
 def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:

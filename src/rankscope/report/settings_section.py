@@ -11,7 +11,8 @@ import polars as pl
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.report.blocks import Records, Section
-from rankscope.schema import ENVIRONMENTS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import ENVIRONMENTS
 from rankscope.text.secrets import value_of
 from rankscope.text.wording import plural, ranks_text
 

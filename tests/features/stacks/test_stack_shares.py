@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.features.stacks.samples.decode import decode_profile
 from rankscope.features.stacks.share_text import folded_text, speedscope_profile, tree_text
 from rankscope.features.stacks.stack_shares import ShareTree, odd_rank, rank_differences, share_tree
 from rankscope.schema import Dataset
+from rankscope.schema.tables import SAMPLES
 from tests.builders import STEP_NS, JobBuilder
 
 MAIN = ("<module>", "train.py", 9)
@@ -30,7 +30,7 @@ def profiled(counts: dict[int, tuple[int, int]], job: JobBuilder | None = None) 
         for rank, seen in counts.items()
         for number, count in zip(ids, (*seen, 100), strict=True) if count
     ]  # fmt: skip
-    return replace(job.build(), samples=pl.DataFrame(rows, schema=dict(schema.SAMPLES)))
+    return replace(job.build(), samples=pl.DataFrame(rows, schema=SAMPLES))
 
 
 def tree_of(counts: dict[int, tuple[int, int]]) -> ShareTree:
@@ -95,7 +95,7 @@ def test_names_from_files_harm_no_terminal_and_no_line() -> None:
     evil = [("a;b\x1b[2J\n", "c\r.py", 1)]
     number = job.stacks.setdefault(tuple(evil), 0)
     row = {"rank": 0, "pid": 1, "thread": "", "thread_id": 1, "stack_id": number, "count": 3, "file": 0}
-    tree = share_tree(replace(job.build(), samples=pl.DataFrame([row], schema=dict(schema.SAMPLES))))
+    tree = share_tree(replace(job.build(), samples=pl.DataFrame([row], schema=SAMPLES)))
     assert tree is not None
     assert "\x1b" not in tree_text(tree) + folded_text(tree).decode() and folded_text(tree).count(b"\n") == 1
 

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis.model import Analysis, Evidence, Finding
 from rankscope.report.settings_section import SettingValue, all_settings, differing_settings, json_rows
+from rankscope.schema.tables import SETTINGS
 from rankscope.text.secrets import HIDDEN
 from rankscope.tui.detail.screens.settings_page import SETTING_COLUMNS, SettingsScreen, setting_text
 from tests.logs import setting, with_logs
@@ -128,7 +128,7 @@ def test_sixteen_thousand_ranks_with_forty_settings_are_folded() -> None:
         value=pl.when((pl.col("number") == 3) & (pl.col("rank") == 77)).then(pl.lit("odd")).otherwise(pl.lit("1")),
         source=pl.lit("nccl"),
     )  # fmt: skip
-    dataset = replace(large(4), settings=pl.concat([schema.empty(schema.SETTINGS), table], how="diagonal_relaxed"))
+    dataset = replace(large(4), settings=pl.concat([SETTINGS.empty(), table], how="diagonal_relaxed"))
     (one,) = differing_settings(dataset)
     assert one.values[1] == SettingValue("odd", (77,))
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
@@ -17,8 +16,9 @@ from rankscope.features.memory.memory_samples import SAMPLE_NUMBERS, MemorySampl
 from rankscope.features.traces.read.model import MEMORY_NUMBERS
 from rankscope.features.traces.rows.trace_window import TraceWindow
 from rankscope.parsers.matrices import NULL
+from rankscope.schema.tables import HOST, MEMORY
 
-_TYPES = {0: schema.HOST, 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuseone"}
+_TYPES = {0: HOST, 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuseone"}
 """Names of c10::DeviceType; torch_npu and other vendors are "privateuseone"."""
 MOST_MESSAGES = 1 << 12
 """Most messages that are read: a job that goes on after each failed request may print many."""
@@ -55,10 +55,10 @@ def add_message_rows(tables: dict[str, pl.DataFrame]) -> None:
         found = read_out_of_memory(row["text"])
         if found is not None:
             place = {name: row[name] for name in ("rank", "host", "time_ns", "file", "line")}
-            sizes = {name: value for name, value in found._asdict().items() if name in schema.MEMORY}
+            sizes = {name: value for name, value in found._asdict().items() if name in MEMORY}
             rows.setdefault((row["rank"], row["file"], found), {**place, **sizes, "source": "log"})
     if rows:
-        _put(tables, [pl.DataFrame(list(rows.values()), schema=dict(schema.MEMORY))])
+        _put(tables, [pl.DataFrame(list(rows.values()), schema=MEMORY)])
 
 
 def add_event_rows(
@@ -67,7 +67,7 @@ def add_event_rows(
     """Adds the memory events of traces to the rows `before` them."""
     parts = [_event_rows(window) for window in found if window.content.memory.size and window.content.writers == 1]
     if parts:
-        tables["memory"] = before.get("memory", schema.empty(schema.MEMORY))
+        tables["memory"] = before.get("memory", MEMORY.empty())
         _put(tables, parts)
 
 
@@ -75,15 +75,13 @@ def _event_rows(window: TraceWindow) -> pl.DataFrame:
     columns: dict[str, Any] = dict(zip(MEMORY_NUMBERS, window.content.memory, strict=True))
     types, places = columns.pop("type").tolist(), columns.pop("index").tolist()
     names = {
-        key: kind
-        if (kind := _TYPES.get(key[0], f"device{max(key[0], 0)}")) == schema.HOST
-        else f"{kind}:{max(key[1], 0)}"
+        key: kind if (kind := _TYPES.get(key[0], f"device{max(key[0], 0)}")) == HOST else f"{kind}:{max(key[1], 0)}"
         for key in set(zip(types, places, strict=True))
     }
     columns["time_ns"] = columns["time_ns"] + window.base_ns
     devices = [names[key] for key in zip(types, places, strict=True)]
     # the allocator of the host reserves nothing, and says 0
-    columns["reserved"] = np.where(np.array(devices) == schema.HOST, NULL, columns["reserved"])
+    columns["reserved"] = np.where(np.array(devices) == HOST, NULL, columns["reserved"])
     return _frame({**columns, "device": devices}, window.rank, window.host or None, window.place, "profiler")
 
 
@@ -95,7 +93,7 @@ def _frame(columns: Mapping[str, Any], rank: int, host: str | None, place: int, 
     ).with_columns(**{name: pl.lit(value) for name, value in same.items()})  # fmt: skip
     return told.select(
         (pl.col(name) if name in told.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in schema.MEMORY.items()
+        for name, dtype in MEMORY.items()
     )
 
 

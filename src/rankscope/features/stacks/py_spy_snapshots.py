@@ -11,7 +11,6 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.attempts import Attempt
 from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.operations import stack_table
@@ -20,7 +19,7 @@ from rankscope.features.stacks.py_spy.model import Identity, Snapshot
 from rankscope.features.stacks.py_spy.thread_roles import is_main
 from rankscope.features.stacks.py_spy_ranks import RankedStacks, claim_process_ranks, one_node
 from rankscope.kinds.input_kinds import DUPLICATE
-from rankscope.schema import UNRANKED
+from rankscope.schema.tables import THREADS, UNRANKED
 
 SLACK_NS = 60 * 1_000_000_000
 """Largest clock difference between hosts and file servers; two processes of one rank start further apart."""
@@ -268,20 +267,20 @@ def thread_tables(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The tables `threads` and `stacks`. `places` are rows of `files` by the identity of a source."""
     if not seen:
-        return schema.empty(schema.THREADS), stacks
+        return THREADS.empty(), stacks
     ordered = sorted(seen, key=lambda s: places[id(s.source)])
     table, ids = stack_table([one.snapshot for one in ordered])
     beyond = 1 + max(
         (int(i) for i in (ops["stack_id"].max(), stacks["stack_id"].max()) if isinstance(i, int)), default=-1
     )
     table = table.with_columns((pl.col("stack_id") + beyond).cast(pl.UInt32))
-    columns: dict[str, list[Any]] = {name: [] for name in schema.THREADS}
+    columns: dict[str, list[Any]] = {name: [] for name in THREADS}
     numbers = ids.to_numpy()
     for one in ordered:
         count = len(one.snapshot.stacks)
         _append(columns, one, places[id(one.source)], (numbers[:count] + beyond).tolist())
         numbers = numbers[count:]
-    threads = pl.DataFrame(columns, schema=dict(schema.THREADS))
+    threads = pl.DataFrame(columns, schema=THREADS)
     return threads.sort("rank", "written_ns", maintain_order=True, nulls_last=True), pl.concat([stacks, table])
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.features.logs.read.bounded_rows import left_out
 from rankscope.features.logs.read.c10d.thread_dumps import KIND
 from rankscope.features.logs.read.log_record import Event
@@ -30,6 +29,7 @@ from rankscope.features.stacks.py_spy.thread_roles import roles_of, title_rank
 from rankscope.features.stacks.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.contents import StackFrame
+from rankscope.schema.tables import MESSAGES
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
 
@@ -42,7 +42,7 @@ def message_table(scene: LogScene, groups: LogGroups, more: list[dict[str, Any]]
         {**_BLANK, **{"severity": EVENTS[row["kind"]].severity, **row}, "values": _json(row.get("values", {}))}
         for row in rows
     ]
-    table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
+    table = pl.DataFrame(filled, schema=MESSAGES, infer_schema_length=None)
     return table.sort("file", "offset", maintain_order=True)
 
 

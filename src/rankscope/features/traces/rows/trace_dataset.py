@@ -10,7 +10,6 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.sources import SourceFile
@@ -22,11 +21,10 @@ from rankscope.features.traces.rows.trace_window import TraceWindow, current_tab
 from rankscope.kinds.input_kinds import DUPLICATE, LOG, TRACE
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.safe_values import RANK_LIMIT
+from rankscope.schema.tables import SPAN_VALUES, SPANS, TRACED, TRACES, TRACKS
 
 Tables = dict[str, pl.DataFrame]
-_OF_TRACES = {
-    "traced": schema.TRACED, "tracks": schema.TRACKS, "spans": schema.SPANS, "span_values": schema.SPAN_VALUES,
-}  # fmt: skip
+_OF_TRACES = (TRACED, TRACKS, SPANS, SPAN_VALUES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +101,7 @@ def trace_world(windows: Sequence[TraceWindow]) -> int:
 def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
     """The tables that traces add or change, beside `tables` of dumps and logs."""
     groups = TraceGroups(tables["groups"], found.all, world)
-    made: dict[str, list[pl.DataFrame]] = {name: [schema.empty(columns)] for name, columns in _OF_TRACES.items()}
+    made: dict[str, list[pl.DataFrame]] = {table.name: [table.empty()] for table in _OF_TRACES}
     track = op = span = 0
     for window in found.all:
         rows, executes = operation_values(window, groups) if window.content.writers == 1 else no_values(window)
@@ -132,7 +130,7 @@ def trace_table(windows: Sequence[TraceWindow]) -> pl.DataFrame:
         }
         for w in windows
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.TRACES))
+    return pl.DataFrame(rows, schema=TRACES)
 
 
 # Hosts of ranks whose traces lack them, from other files of the ranks: traces name the host from 2026 on.
@@ -182,11 +180,11 @@ def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataF
 
 def no_values(window: TraceWindow) -> tuple[pl.DataFrame, Numbers]:
     """The tables of a window with operations of several processes: without operations."""
-    return schema.empty(schema.TRACED), np.full(len(window.start), -1, np.int64)
+    return TRACED.empty(), np.full(len(window.start), -1, np.int64)
 
 
 _COLUMNS: dict[str, Any] = {
-    name: pl.String if schema.TRACED[name] == pl.Categorical else schema.TRACED[name]
+    name: pl.String if TRACED[name] == pl.Categorical else TRACED[name]
     for name in (
         "group", "seq", "p2p_seq", "is_p2p", "library", "op", "peer", "coalesced", "state", "retired", "created_ns",
         "started_ns", "completed_ns", "duration_ns", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "thread",
@@ -294,4 +292,4 @@ def _complete(frame: pl.DataFrame, window: TraceWindow) -> pl.DataFrame:
         rank=pl.lit(window.rank), host=pl.lit(window.host or None, pl.String), op_id=pl.lit(None),
         stack_id=pl.lit(None), timeout_ms=pl.lit(None), record_id=pl.int_range(pl.len()),
     )  # fmt: skip
-    return frame.select([pl.col(name).cast(kind) for name, kind in schema.TRACED.items()])
+    return frame.select([pl.col(name).cast(kind) for name, kind in TRACED.items()])

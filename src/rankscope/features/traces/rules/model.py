@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from rankscope.analysis.model import FeaturePart
-from rankscope.schema.tables import empty
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 
@@ -229,21 +228,21 @@ class TraceAnalysis:
     """By file, median absolute distance in ns of its matched ends to those of the others, after alignment."""
     clock_error_ns: int | None = None
     """Smaller differences between two ranks may be due to their clocks; None if no clocks were compared."""
-    matched: pl.DataFrame = field(default_factory=lambda: empty(MATCHED))
+    matched: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MATCHED))
     refused: tuple[str, ...] = ()
     """Operations and files that were not matched or aligned, with the reason; for the user."""
-    steps: pl.DataFrame = field(default_factory=lambda: empty(STEPS))
-    kernels: pl.DataFrame = field(default_factory=lambda: empty(KERNELS))
-    idle: pl.DataFrame = field(default_factory=lambda: empty(IDLE))
-    queues: pl.DataFrame = field(default_factory=lambda: empty(QUEUES))
-    launches: pl.DataFrame = field(default_factory=lambda: empty(LAUNCHES))
-    bandwidth: pl.DataFrame = field(default_factory=lambda: empty(BANDWIDTH))
-    last: pl.DataFrame = field(default_factory=lambda: empty(LAST))
-    path: pl.DataFrame = field(default_factory=lambda: empty(PATH))
-    path_names: pl.DataFrame = field(default_factory=lambda: empty(PATH_NAMES))
-    patterns: pl.DataFrame = field(default_factory=lambda: empty(PATTERNS))
-    counters: pl.DataFrame = field(default_factory=lambda: empty(COUNTERS))
-    handovers: pl.DataFrame = field(default_factory=lambda: empty(HANDOVERS))
+    steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
+    kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KERNELS))
+    idle: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IDLE))
+    queues: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=QUEUES))
+    launches: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAUNCHES))
+    bandwidth: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BANDWIDTH))
+    last: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAST))
+    path: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH))
+    path_names: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH_NAMES))
+    patterns: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATTERNS))
+    counters: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COUNTERS))
+    handovers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HANDOVERS))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """The cause for each rank accused of being late."""
     recorded: int | None = None
