@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.logs.read.log_record import Stamp
 from rankscope.features.logs.read.model import Comm, LogContent
+from rankscope.parsers.line_prefixes import Stamp
 from rankscope.parsers.safe_values import RANK_LIMIT
 
 
