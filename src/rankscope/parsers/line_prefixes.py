@@ -1,4 +1,4 @@
-"""What stands around the text of a line: prefixes of launchers, collectors and other tools, colours, printed times."""
+"""Prefixes that launchers, collectors and other tools put before the text of a line, printed times and colours."""
 
 from __future__ import annotations
 

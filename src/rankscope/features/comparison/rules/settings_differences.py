@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from rankscope.analysis.places import file_hosts
+from rankscope.analysis.places import known_hosts
 from rankscope.analysis.setting_rules import (
     ENV_NAME,
     ORDER_NAME,
@@ -231,7 +231,7 @@ def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
 def _hosts(dataset: Dataset) -> dict[str, list[int]]:
     """The ranks of each host, in order."""
     out: defaultdict[str, list[int]] = defaultdict(list)
-    for host, rank in sorted((host, rank) for rank, host in file_hosts(dataset).items()):
+    for host, rank in sorted((host, rank) for rank, host in known_hosts(dataset).items()):
         out[host].append(rank)
     return dict(out)
 
