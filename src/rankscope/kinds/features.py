@@ -104,6 +104,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         name="memory",
         tables=("memory",),
+        derive="features.memory.memory_rows:add_message_rows",
+        derived_from="messages",
         find="features.memory.rules.memory_findings:with_memory",
         section="features.memory.memory_section:section",
         place=2,

@@ -21,7 +21,7 @@ import polars as pl
 
 from rankscope.analysis.logical_time import p2p_pairs, whole_ranks
 from rankscope.analysis.signatures import element_count
-from rankscope.features.traces.rules.matching import COALESCED_OP
+from rankscope.assemble.op_names import COALESCED_OP
 from rankscope.kinds.event_kinds import LEFT_OUT
 from rankscope.schema import Dataset
 from rankscope.schema.tables import OPS

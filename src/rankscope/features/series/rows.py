@@ -11,7 +11,6 @@ from typing import IO, NamedTuple
 import polars as pl
 
 from rankscope.assemble import file_names
-from rankscope.features.logs.read.log_files import is_text
 from rankscope.features.series.read import json_series
 from rankscope.features.series.read.event_files import is_event_file, read_event_file
 from rankscope.features.series.read.log_series import read_log_series
@@ -32,6 +31,7 @@ from rankscope.parsers.config_documents import NoConfigError
 from rankscope.parsers.contents import kinds_of
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
+from rankscope.parsers.line_blocks import is_text
 from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 from rankscope.schema.tables import SCALARS

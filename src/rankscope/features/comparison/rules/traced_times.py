@@ -39,8 +39,7 @@ from rankscope.features.comparison.rules.time_comparison import (
     stand_apart,
     time_ratio,
 )
-from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex, is_among
-from rankscope.features.traces.rules.lateness import step_spans, with_steps
+from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex, is_among, step_spans, with_steps
 from rankscope.features.traces.rules.model import TRACE_RESULTS, Columns, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain

@@ -109,10 +109,6 @@ def read_scene(
     return scene
 
 
-MEMORY_PATTERNS = ("cuda-out-of-memory", "host-allocation")
-"""Known errors whose messages have sizes."""
-
-
 def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     """`tables` of dumps with the rows of logs. For a rank's group with a dump, log rows are only compared."""
     groups = LogGroups(tables["groups"], scene.sized)
@@ -161,10 +157,6 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
         "frontiers": pl.concat([tables["frontiers"], frontiers]).sort("rank", "group"),
         "messages": log_messages.message_table(scene, groups, remarks),
     }
-    if made["messages"]["pattern"].is_in(MEMORY_PATTERNS).any():
-        from rankscope.features.memory.memory_rows import add_message_rows
-
-        add_message_rows(made)
     return {**tables, **made, **record_tables(scene)}
 
 

@@ -11,9 +11,10 @@ import orjson
 import polars as pl
 
 from rankscope.assemble.gathering import Gathered, GatheredJob
+from rankscope.assemble.memory_table import memory_rows, with_memory
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.traces.read.model import TraceContent, TracedCall
+from rankscope.features.traces.read.model import MEMORY_NUMBERS, TraceContent, TracedCall
 from rankscope.features.traces.rows import device_operations, span_tables, trace_ranks
 from rankscope.features.traces.rows.device_operations import DeviceOperation, TraceGroups
 from rankscope.features.traces.rows.span_tables import SpanRoles
@@ -21,7 +22,7 @@ from rankscope.features.traces.rows.trace_window import TraceWindow, current_tab
 from rankscope.kinds.input_kinds import DUPLICATE, LOG, TRACE
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.safe_values import RANK_LIMIT
-from rankscope.schema.tables import SPAN_VALUES, SPANS, TRACED, TRACES, TRACKS
+from rankscope.schema.tables import HOST, SPAN_VALUES, SPANS, TRACED, TRACES, TRACKS
 
 Tables = dict[str, pl.DataFrame]
 _OF_TRACES = (TRACED, TRACKS, SPANS, SPAN_VALUES)
@@ -113,10 +114,9 @@ def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
         track, op = track + made["tracks"][-1].height, op + rows.height
         span += made["spans"][-1].height
     told = {name: pl.concat(parts) for name, parts in made.items()}
-    if any(window.content.memory.size for window in found.all):
-        from rankscope.features.memory.memory_rows import add_event_rows
-
-        add_event_rows(told, tables, found.all)
+    memory = [event_rows(window) for window in found.all if window.content.memory.size and window.content.writers == 1]
+    if memory:
+        told["memory"] = with_memory(tables.get("memory"), memory)
     return {**told, "groups": groups.frame(), "traces": with_hosts(trace_table(found.all), tables)}
 
 
@@ -131,6 +131,29 @@ def trace_table(windows: Sequence[TraceWindow]) -> pl.DataFrame:
         for w in windows
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=TRACES)
+
+
+# Memory events of the allocators of a process.
+
+_DEVICE_TYPES = {0: HOST, 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuseone"}
+"""Names of c10::DeviceType; torch_npu and other vendors are "privateuseone"."""
+
+
+def event_rows(window: TraceWindow) -> pl.DataFrame:
+    """The rows of `memory` that a window tells."""
+    columns: dict[str, Any] = dict(zip(MEMORY_NUMBERS, window.content.memory, strict=True))
+    types, places = columns.pop("type").tolist(), columns.pop("index").tolist()
+    names = {
+        key: kind
+        if (kind := _DEVICE_TYPES.get(key[0], f"device{max(key[0], 0)}")) == HOST
+        else f"{kind}:{max(key[1], 0)}"
+        for key in set(zip(types, places, strict=True))
+    }
+    columns["time_ns"] = columns["time_ns"] + window.base_ns
+    devices = [names[key] for key in zip(types, places, strict=True)]
+    # the allocator of the host reserves nothing, and says 0
+    columns["reserved"] = np.where(np.array(devices) == HOST, NULL, columns["reserved"])
+    return memory_rows({**columns, "device": devices}, window.rank, window.host or None, window.place, "profiler")
 
 
 # Hosts of ranks whose traces lack them, from other files of the ranks: traces name the host from 2026 on.

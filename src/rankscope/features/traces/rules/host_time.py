@@ -18,9 +18,8 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints, Mask, expanded_ranges
-from rankscope.features.traces.rules.device_spans import SpanIndex, is_among
+from rankscope.features.traces.rules.device_spans import STEP_NAME, SpanIndex, is_among
 from rankscope.features.traces.rules.host_pieces import HostPieces, span_parents
-from rankscope.features.traces.rules.lateness import STEP_NAME
 from rankscope.features.traces.rules.model import COUNTERS, PATTERN_JOINT, PATTERNS
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import polars as pl
 
@@ -57,6 +58,28 @@ STEPS: Columns = {
 
 All columns but communication_ns, late_ns and waited_ns are null for a file of which only collectives were read.
 """
+
+STEP_TIME = "step time"
+
+
+class Metric(NamedTuple):
+    """A value of a step that a map can show."""
+
+    name: str
+    column: pl.Expr
+    """In nanoseconds."""
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("late", pl.col("late_ns")),
+    Metric(STEP_TIME, pl.col("end_ns") - pl.col("start_ns")),
+    Metric("compute", pl.col("compute_ns")),
+    Metric("exposed communication", pl.col("exposed_ns")),
+    Metric("waiting in collectives", pl.col("waited_ns")),
+    Metric("idle", pl.col("idle_ns")),
+    Metric("host gap", pl.col("host_gap_ns")),
+)
+"""Values of a step that maps show, in the order in which keys walk through them."""
 
 KERNELS: Columns = {
     "rank": pl.Int32,
