@@ -102,7 +102,18 @@ def test_reports_on_numbers_memory_and_models_fit() -> None:
             assert report[key] and object_problems(report) == []
             report[key]["more"] = 1
             assert object_problems(report)
-    assert report_of(jobs["memory"][0])["memory"]["ranks"][2]["growth"]["unit"]
+    held = report_of(jobs["memory"][0])["memory"]["ranks"][2]
+    assert list(held) == [
+        "rank", "device", "samples", "peak", "last", "reserved", "capacity", "last_ns", "growth",
+    ]  # fmt: skip
+    assert list(held["growth"]) == ["slope", "low", "high", "unit", "first", "last", "samples"]
+    assert list(report_of(jobs["model"][0])["model"]["ranks"][0]) == [
+        "rank", "parameters", "bytes", "gradient_bytes", "state_bytes", "sharded", "whole", "total", "replicated",
+        "ignored", "unwrapped", "partial", "buffer_bytes", "differs",
+    ]  # fmt: skip
+    assert list(report_of(jobs["numbers"][0])["numbers"]["rules"][0]) == [
+        "rule", "limit", "asked", "broken", "statement",
+    ]  # fmt: skip
     assert any(finding.limits for finding in jobs["numbers"][0][1].findings)
 
 
