@@ -95,7 +95,7 @@ class ModelKeys(ReportPart):
 
 
 def json_keys(_: Dataset, analysis: Analysis) -> ModelKeys:
-    """What each rank holds, and whether it differs from its peers."""
+    """The parameters of each rank, and whether it differs from its peers."""
     model = MODEL_RESULTS.find(analysis)
     if model is None:
         return ModelKeys()
