@@ -23,6 +23,6 @@ def schema_text(name: str) -> bytes:
 
 def _makers() -> dict[str, Callable[[], dict[str, Any]]]:
     from rankscope.report.frame_schema import frame_schema
-    from rankscope.report.json_schema import report_schema, watch_schema
+    from rankscope.report.report_objects import report_schema, watch_schema
 
     return {"report": report_schema, "watch": watch_schema, "frame": frame_schema}

@@ -45,9 +45,7 @@ class Feature:
     place: int = 0
     """Position of that section among those of others."""
     record: str = ""
-    """Function (dataset, analysis) -> its keys of the JSON report."""
-    schema: str = ""
-    """Function () -> the JSON Schema of those keys that are no types of `report_objects`, and its definitions."""
+    """Function (dataset, analysis) -> the struct with its keys of the JSON report; the schema is made from its type."""
     absent: Mapping[str, Any] = field(default_factory=dict)
     """Those keys in the report of a job without it."""
 
@@ -87,8 +85,7 @@ FEATURES: tuple[Feature, ...] = (
         explain="features.traces.rules.trace_stragglers:explain_traced",
         section="features.traces.trace_section:section",
         place=4,
-        record="features.traces.trace_section:json_keys",
-        schema="features.traces.trace_schema:trace_schema",
+        record="features.traces.trace_json:json_keys",
         absent={"traces": None},
     ),
     # before numbers that were measured: a log tells of checks that a framework made of its own

@@ -25,7 +25,7 @@ from rankscope.features.comparison.rules.model import (
 )
 from rankscope.features.comparison.rules.run_statistics import candidates_text
 from rankscope.report.blocks import Card, FindingDetail, Grid, Prose, Records, Section
-from rankscope.report.json import SCHEMA, dump_json, escaped_json
+from rankscope.report.json import SCHEMA, TOOL, FrameObject, dump_json, escaped_json
 from rankscope.report.markdown import markdown_block, markdown_section
 from rankscope.report.text import section_lines, text_of
 from rankscope.schema import Frame
@@ -170,7 +170,7 @@ def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
     raw = dump_json(
         {
             "schema": SCHEMA,
-            "tool": {"name": "rankscope", "version": __version__},
+            "tool": TOOL,
             "headline": hide(found.headline),
             "same": found.is_same,
             "runs": [
@@ -206,8 +206,7 @@ def _action_json(action: CauseAction | None) -> dict[str, Any] | None:
 
 def _difference_json(one: RunDifference) -> dict[str, Any]:
     stacks = {
-        label: [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in frames]
-        for label, frames in (("a", one.stacks.in_a), ("b", one.stacks.in_b))
+        label: list(map(FrameObject.of, frames)) for label, frames in (("a", one.stacks.in_a), ("b", one.stacks.in_b))
     }
     return {
         "kind": one.kind,
