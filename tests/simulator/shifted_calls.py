@@ -106,5 +106,40 @@ def _only_alike(records: list[Record], position: int) -> bool:
     return len(behind) > 1 and all(getattr(r, name) == getattr(one, name) for r in behind for name in ALIKE)
 
 
+def with_roles(outcome: Outcome, rng: random.Random) -> str:
+    """Gives ranks of a faultless job lines of their own by design, and returns what they do differently.
+
+    A source or a logger takes another branch in all its calls of a group, or in some; members take it in turn; two
+    threads of one rank issue calls of two groups in another order here and there.
+    """
+    role = rng.choice(["always", "sometimes", "in turn", "threads"])
+    rank = rng.choice(list(outcome.records))
+    records = [r for r in outcome.records[rank] if r.role == "plain" and not r.is_p2p]
+    if not records:
+        return "nothing"
+    group = rng.choice(records).group
+    if role == "threads":
+        _swap(outcome.records[rank], rng)
+        return f"{role} of rank {rank}"
+    members = outcome.topology.groups[group]
+    every = rng.randrange(2, 5)
+    for place, member in enumerate(members if role == "in turn" else [rank]):
+        for record in outcome.records[member]:
+            mine = (
+                record.seq % len(members) == place if role == "in turn" else role == "always" or not record.seq % every
+            )
+            if record.group == group and not record.is_p2p and mine:
+                record.stack = METRIC
+    return f"{role} in group {group}, rank {rank}"
+
+
+def _swap(records: list[Record], rng: random.Random) -> None:
+    """Two neighbours of different groups change places, at a few places."""
+    for position in rng.sample(range(len(records) - 1), min(3, len(records) - 1)):
+        one, other = records[position : position + 2]
+        if one.role == other.role == "plain" and one.channel != other.channel:
+            records[position], records[position + 1] = other, one
+
+
 SHIFTED_CALLS: dict[str, Inject] = {"extra-alike": extra_alike, "skipped-alike": skipped_alike}
 """These faults by name."""

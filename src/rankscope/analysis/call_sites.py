@@ -16,6 +16,9 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import own_frames
 from rankscope.schema import Frame
 
+_ODD = 0x1E37_79B9_7F4A_7C15
+"""A large odd number: products with it spread over all bits."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -26,7 +29,7 @@ class Program:
     group: Ints
     seq: Ints
     token: Ints
-    """Number of what the call is: the family of its group, its operation and its call site."""
+    """Number of what the call is: the family of its group, its operation, its size and its call site."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -73,7 +76,8 @@ class CallSites:
     def _tokens(self) -> Ints:
         calls = self.facts.calls
         keys = calls["key"].to_physical().fill_null(0).to_numpy().astype(np.int64)
-        tokens: Ints = (self.families[calls["group"].to_numpy()] << 44) + (keys << 24) + self.sites + 1
+        sizes = calls["elements"].fill_null(0).to_numpy().astype(np.int64) * _ODD
+        tokens: Ints = (self.families[calls["group"].to_numpy()] << 44) + (keys << 24) + self.sites + 1 + sizes
         return tokens
 
     @cached_property

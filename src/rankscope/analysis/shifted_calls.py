@@ -28,6 +28,11 @@ ENOUGH_EQUAL = 16
 FEWEST_EQUAL = 3
 """Fewest calls behind the place that agree, up to the last one, if peers issue calls from the same line, too: two
 threads that issue calls may swap two of them."""
+MOST_FITTING = 8
+"""If more than this many times as many calls behind the place fit without a shift as do not, there is none: threads of
+one rank issue some calls in another order here and there, and whole steps look alike."""
+MOST_SWAPPED = 8
+"""Most calls in a row that threads of one rank issue in another order than those of its peers."""
 MOST_COURSES = 64
 """Most different courses of calls in one family of groups: stages and other roles make a few."""
 
@@ -95,7 +100,7 @@ def _root(sites: CallSites, shift: Shift, instance: Instance, graph: WaitGraph) 
         next_steps=(f"Let all members take the same way at {line}: look for a condition on the rank or its data.",),
     )
     if shift.even:
-        return root.weaken("low", "of two courses of calls, nothing tells which one is meant")
+        return root.weaken("low", "as many members took one way as the other: either may be right")
     return root if shift.proven else root.weaken("medium", "only calls of other groups show the shift")
 
 
@@ -158,7 +163,12 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
         return None
     behind = one.part(first + max(count, 0)), other.part(first + max(-count, 0))
     lone = count > 0 and block.token[at] not in other.token
-    if run < (ENOUGH_EQUAL if run < min(map(len, behind)) else 1 if lone else FEWEST_EQUAL):
+    plain = min(run + 1, len(one) - first, len(other) - first)
+    apart = np.count_nonzero(one.token[first : first + plain] != other.token[first : first + plain])
+    if MOST_FITTING * apart < plain:
+        return None
+    fewest = 1 if lone else max(FEWEST_EQUAL, abs(count))
+    if run < (fewest if run == min(map(len, behind)) else max(fewest, ENOUGH_EQUAL)):
         return None
     group = next(group for group in one.group.tolist() if sites.families[group] == family)
     fellows = [member for member in groups[group].ranks if member in more]
@@ -189,8 +199,8 @@ def equal_run(one: Ints, other: Ints) -> int:
 
 def shift_at(one: Ints, other: Ints, first: int) -> tuple[int, int]:
     """(count, run): from position `first` on, `one` has `count` values too many, negative: too few; so that `run`
-    values behind them agree. (0, run) if as many agree behind one differing value."""
-    best = 0, equal_run(one[first + 1 :], other[first + 1 :])
+    values behind them agree. (0, run) if as many agree without a shift, behind a few values in another order."""
+    best = 0, max(equal_run(one[first + skip :], other[first + skip :]) for skip in range(1, MOST_SWAPPED + 1))
     extra = np.flatnonzero(one[first + 1 : first + 1 + MOST_SHIFT] == other[first]) + 1
     omitted = np.flatnonzero(other[first + 1 : first + 1 + MOST_SHIFT] == one[first]) + 1
     for count in sorted([*extra.tolist(), *(-omitted).tolist()], key=abs):
