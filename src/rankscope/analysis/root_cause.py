@@ -24,6 +24,7 @@ from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import VerdictBasis, verdict
 from rankscope.kinds.features import called
+from rankscope.kinds.functions import function, is_of_package
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
 
@@ -178,14 +179,20 @@ def _slow(facts: Facts) -> list[Finding]:
 def _freeze(facts: Facts) -> Freeze:
     freeze = judge_freeze(facts)
     for settle in called(facts.dataset, "settle"):
-        freeze = settle(freeze, facts)
+        freeze = function(settle)(freeze, facts)
     return freeze
 
 
 def _joined(findings: list[Finding], scene: Scene) -> list[Finding]:
     """The findings with evidence for and against them from all inputs; waits in a job that moves are suspicions."""
     for join in called(scene.facts.dataset, "join"):
-        findings = join(findings, scene)
+        if is_of_package(join):
+            # imported only where a package is installed
+            from rankscope.analysis.package_findings import joined
+
+            findings = joined(join, findings, scene)
+        else:
+            findings = function(join)(findings, scene)
     if not scene.moves:
         return findings
     from rankscope.analysis.live_state import held_back
@@ -196,7 +203,12 @@ def _joined(findings: list[Finding], scene: Scene) -> list[Finding]:
 def _completed(facts: Facts, analysis: Analysis) -> Analysis:
     """The analysis with the results of all features, and with the part of the job that was read."""
     for find in called(facts.dataset, "find"):
-        analysis = find(facts, analysis)
+        if is_of_package(find):
+            from rankscope.analysis.package_findings import completed
+
+            analysis = completed(find, facts, analysis)
+        else:
+            analysis = function(find)(facts, analysis)
     words = facts.dataset.parts.words
     return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
 

@@ -74,8 +74,9 @@ def with_records(facts: Facts, analysis: Analysis, told: Sequence[Finding], alon
 def _without_dumps(situation: VerdictBasis) -> str:
     """The verdict if only stacks were read, or nothing at all."""
     looked = situation.facts.dataset.threads.height > 0
-    if looked and situation.findings:
-        return situation.findings[0].title
+    telling = [f for f in situation.findings if f.kind != "broken-package"]
+    if telling and (looked or situation.facts.dataset.site):
+        return telling[0].title
     if situation.freeze.watched:
         return "no dump can be read yet"
     if situation.facts.dataset.samples.height:

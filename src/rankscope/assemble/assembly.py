@@ -20,10 +20,12 @@ from rankscope.assemble.repeats import repeat_table
 from rankscope.assemble.secret_texts import without_secrets
 from rankscope.assemble.sources import SourceFile, config_world, left_out_ranks
 from rankscope.kinds.features import FEATURES
-from rankscope.kinds.functions import function
+from rankscope.kinds.functions import PackageError, function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
+from rankscope.schema.dataset import TABLES
+from rankscope.text.escaping import plain
 
 
 def assemble(
@@ -56,7 +58,8 @@ def assemble(
     number, table = own or (max(0, chosen), attempts.attempt_table(runs))
     return without_secrets(
         Dataset(
-            **tables,
+            **{name: table for name, table in tables.items() if name in TABLES},
+            site={name: table for name, table in tables.items() if name not in TABLES},
             files=file_table(sources),
             attempts=table,
             repeats=repeat_table(sources),
@@ -93,12 +96,38 @@ def _add_rows(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
     world = 0
     there = {source.kind for source in sources}
     for name in dict.fromkeys(kind.add_rows for kind in INPUTS.values() if kind.name in there and kind.add_rows):
-        told: int = function(name)(tables, sources, choice)
+        added = dict(tables)
+        try:
+            told: int = function(name)(added, sources, choice)
+            theirs = _site_tables(name, {table: rows for table, rows in added.items() if table not in TABLES})
+        except PackageError as error:
+            for source in sources:
+                if INPUTS[source.kind].add_rows == name:
+                    source.problem = "; ".join(text for text in (source.problem, str(error)) if text)
+            continue
+        tables.update(added | theirs)
         world = world or told
-    for feature in FEATURES:
+    for feature in FEATURES.values():
         if feature.derive and feature.derived_from in tables:
             function(feature.derive)(tables)
     return world
+
+
+def _site_tables(call: str, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """The tables of a package, with their texts made harmless for any screen. Raises PackageError for columns in which
+    text would not be redacted."""
+    package, _, place = call.rpartition("/")
+    shown = {}
+    for name, table in tables.items():
+        for column, dtype in table.schema.items():
+            if not (column.isidentifier() and (dtype.is_numeric() or dtype in (pl.Boolean, pl.String))):
+                raise PackageError(package, place, f"column {column!a} of {name!a} is neither number nor text")
+        texts = [column for column, dtype in table.schema.items() if dtype == pl.String]
+        shown[name] = table.with_columns(
+            pl.col(column).replace({text: plain(text) for text in table[column].drop_nulls().unique()})
+            for column in texts
+        )
+    return shown
 
 
 def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:

@@ -9,7 +9,6 @@ import orjson
 import polars as pl
 
 from rankscope.schema import Dataset
-from rankscope.schema.dataset import TABLES
 from rankscope.schema.tables import text_columns
 from rankscope.text.secrets import HIDDEN, MAY_HOLD, hide, is_secret, value_of
 
@@ -22,11 +21,12 @@ def without_secrets(dataset: Dataset) -> Dataset:
 
     Processes with different values of one secret setting keep different stand-ins: (hidden), (hidden 2).
     """
-    tables: dict[str, Any] = {name: _hidden(name, getattr(dataset, name)) for name in TABLES}
+    before = dataset.all_tables
+    tables = {name: _hidden(name, table) for name, table in before.items()}
     tables["settings"] = _hidden_settings(tables["settings"])
-    changed = {name: table for name, table in tables.items() if table is not getattr(dataset, name)}
+    changed = {name: table for name, table in tables.items() if table is not before[name]}
     root = hide(dataset.root)
-    return replace(dataset, root=root, **changed) if changed or root != dataset.root else dataset
+    return replace(dataset.with_tables(changed), root=root) if changed or root != dataset.root else dataset
 
 
 def _hidden(name: str, table: pl.DataFrame) -> pl.DataFrame:

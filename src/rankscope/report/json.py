@@ -137,7 +137,7 @@ def _evidence(e: Evidence) -> Json:
 def _features(dataset: Dataset, analysis: Analysis) -> Json:
     """The keys of all features, in their order."""
     keys: Json = {}
-    for feature in FEATURES:
+    for feature in FEATURES.values():
         keys |= feature.absent
         if feature.record and dataset.has_any(feature.tables):
             keys |= function(feature.record)(dataset, analysis)

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 def report_schema() -> Json:
     """The schema of `rankscope report --format json`, also of an error."""
     (report, error), parts = msgspec.json.schema_components([JobReport, ReportError], ref_template=REF)
-    for feature in FEATURES:
+    for feature in FEATURES.values():
         if feature.schema:
             keys, definitions = function(feature.schema)()
             parts |= definitions

@@ -10,14 +10,14 @@ import getpass
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
 
 import polars as pl
 
 from rankscope.analysis.places import units_of
 from rankscope.report.stand_ins import StandInNames
 from rankscope.schema import Dataset
+from rankscope.schema.dataset import TABLES
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 from rankscope.schema.tables import Holds, text_columns
 from rankscope.text.secrets import value_of
@@ -65,10 +65,10 @@ class Redaction:
         """The tables with names replaced in every column that `schema.text_columns` does not call rankscope's own."""
         names = self._names
         self.learn(dataset)
-        tables: dict[str, Any] = {name: self._table(name, table) for name, table in _tables(dataset).items()}
+        tables = {name: self._table(name, table) for name, table in _tables(dataset).items()}
         beside = dataset.beside
         beside = beside._replace(directory=names.path(beside.directory)) if beside.ranks else beside
-        return replace(dataset, **tables, root=self.title(dataset.root), beside=beside)
+        return replace(dataset.with_tables(tables), root=self.title(dataset.root), beside=beside)
 
     def title(self, title: str) -> str:
         """The paths of a user, or the address of a server."""
@@ -137,7 +137,7 @@ class Redaction:
         change: dict[Holds, Callable[[str], str]] = {
             "host": self._names.host, "path": self._names.path, "text": self._names.text, "json": self._names.json,
         }  # fmt: skip
-        held = text_columns(name, table.schema)
+        held = _text_of(name, table)
         if name == "settings":
             held = {column: what for column, what in held.items() if column != "value"}
             table = self._settings(table)
@@ -181,14 +181,22 @@ def _racks(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:
     """All tables by name, those that reports show first."""
-    tables = {f.name: getattr(dataset, f.name) for f in fields(dataset)}
-    return {name: tables[name] for name in (*_FIRST_TABLES, *tables) if isinstance(tables[name], pl.DataFrame)}
+    tables = dataset.all_tables
+    return {name: tables[name] for name in (*_FIRST_TABLES, *tables)}
+
+
+def _text_of(name: str, table: pl.DataFrame) -> dict[str, Holds]:
+    """The text columns of a table and their content; those of packages hold what their names say."""
+    held = text_columns(name, table.schema)
+    if name in TABLES:
+        return held
+    return {column: "host" if column.endswith("host") else "path" if column == "path" else "text" for column in held}
 
 
 def _texts(dataset: Dataset) -> Iterator[str]:
     """Texts of the tables that may tell names."""
     for name, table in _tables(dataset).items():
-        for column, what in text_columns(name, table.schema).items():
+        for column, what in _text_of(name, table).items():
             if what != "host":
                 yield from distinct_texts(table[column])
 
@@ -196,7 +204,7 @@ def _texts(dataset: Dataset) -> Iterator[str]:
 def _of_kind(dataset: Dataset, kind: Holds) -> Iterator[str]:
     """All values of the columns of this kind, in a fixed order."""
     for name, table in _tables(dataset).items():
-        for column, what in text_columns(name, table.schema).items():
+        for column, what in _text_of(name, table).items():
             if what == kind:
                 yield from distinct_texts(table[column])
 

@@ -172,14 +172,11 @@ def unread(dataset: Dataset) -> list[UnreadFiles]:
     return [UnreadFiles(problem, tuple(paths)) for problem, paths in reasons.items()]
 
 
-_READ = sorted((kind for kind in INPUTS.values() if kind.noun), key=lambda kind: kind.place)
-"""Kinds of files that are read, in their order in the reports."""
-
-
 def summary(dataset: Dataset) -> str:
     """The input in one line: "4 ranks, 2 groups, 4 dumps with 380 operations"; without dumps only what is there."""
     used = dataset.files.filter("used")["kind"].to_list()
-    read = [(used.count(kind.name), kind.noun) for kind in _READ if kind.name in used] or [(0, "dump")]
+    kinds = sorted((INPUTS[name] for name in {*used} if INPUTS[name].noun), key=lambda kind: kind.place)
+    read = [(used.count(kind.name), kind.noun) for kind in kinds] or [(0, "dump")]
     *most, last = (plural(number, noun) for number, noun in read)
     files = f"{', '.join(most)} and {last}" if most else last
     operations = dataset.traced.height if dataset.from_traces else dataset.ops.height
