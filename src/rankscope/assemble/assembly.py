@@ -24,8 +24,7 @@ from rankscope.kinds.functions import PackageError, function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset
-from rankscope.schema.dataset import TABLES
-from rankscope.text.escaping import plain
+from rankscope.schema.dataset import TABLES, site_table
 
 
 def assemble(
@@ -99,7 +98,7 @@ def _add_rows(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
         added = dict(tables)
         try:
             told: int = function(name)(added, sources, choice)
-            theirs = _site_tables(name, {table: rows for table, rows in added.items() if table not in TABLES})
+            theirs = {table: _site_table(name, rows) for table, rows in added.items() if table not in TABLES}
         except PackageError as error:
             for source in sources:
                 if INPUTS[source.kind].add_rows == name:
@@ -113,21 +112,15 @@ def _add_rows(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
     return world
 
 
-def _site_tables(call: str, tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """The tables of a package, with their texts made harmless for any screen. Raises PackageError for columns in which
-    text would not be redacted."""
+def _site_table(call: str, table: Any) -> pl.DataFrame:
+    """A table that a function of a package has added. Raises PackageError."""
     package, _, place = call.rpartition("/")
-    shown = {}
-    for name, table in tables.items():
-        for column, dtype in table.schema.items():
-            if not (column.isidentifier() and (dtype.is_numeric() or dtype in (pl.Boolean, pl.String))):
-                raise PackageError(package, place, f"column {column!a} of {name!a} is neither number nor text")
-        texts = [column for column, dtype in table.schema.items() if dtype == pl.String]
-        shown[name] = table.with_columns(
-            pl.col(column).replace({text: plain(text) for text in table[column].drop_nulls().unique()})
-            for column in texts
-        )
-    return shown
+    if not isinstance(table, pl.DataFrame):
+        raise PackageError(package, place, "adds a table that is none")
+    try:
+        return site_table(table)
+    except ValueError as error:
+        raise PackageError(package, place, str(error)) from error
 
 
 def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:

@@ -32,6 +32,7 @@ from rankscope.schema.tables import (
     TRACKS,
     empty,
 )
+from rankscope.text.escaping import plain
 from rankscope.text.wording import ranks_text
 
 # The dataset.
@@ -44,6 +45,21 @@ TABLES: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
     "allocations": ALLOCATIONS, "parameters": PARAMETERS,
 }  # fmt: skip
 """The tables of a Dataset by name, with their columns and types."""
+
+
+def site_table(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table of an installed package with its texts made harmless for any screen.
+
+    Raises ValueError for a column that is neither number nor text: what text lies inside of it would not be redacted.
+    """
+    for column, dtype in frame.schema.items():
+        if not (column.isidentifier() and (dtype.is_numeric() or dtype in (pl.Boolean, pl.String))):
+            raise ValueError(f"column {column!a} is neither number nor text")
+    texts = [column for column, dtype in frame.schema.items() if dtype == pl.String]
+    shown = {column: {text: plain(text) for text in frame[column].drop_nulls().unique()} for column in texts}
+    return frame.with_columns(pl.col(column).replace(changes) for column, changes in shown.items())
+
+
 OVERDUE_NS = 120_000_000_000
 """Time after a timeout at which a dump of the operation is on the disk, with 15 s of waiting."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import polars as pl
 
@@ -16,14 +16,18 @@ from rankscope.assemble.held_sources import ENTRY_BYTES, MORE_MEMORY, SMALL_BYTE
 from rankscope.assemble.machine_memory import SHARE, MemorySizeError, memory_limits
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.schema import Dataset, empty
-from rankscope.schema.dataset import TABLES
+from rankscope.schema.dataset import TABLES, site_table
 from rankscope.sessions.table_rings import NARROW_BYTES, ROW, TableRings, cut_rings, with_cut_rings
 from rankscope.text.wording import byte_count
 
 MOST_RANKS = 1 << 20
 """Most ranks of a job; no file may name a higher one."""
 SUFFIX = ".parquet"
+SITE = "site."
+"""Beginning of the names of tables of installed packages."""
 _CELL_BYTES = 8
+_SITE_BYTES = 64
+"""Usual bytes of a row of a table of a package."""
 _MOST_REASON = 200
 _REFERENCES = {"file": "files", "group": "groups", "track": "tracks", "span": "spans"}
 """Columns that hold rows of another table."""
@@ -50,8 +54,9 @@ def session_file(path: Path, within: str) -> Iterator[IO[bytes]]:
 def write_tables(dataset: Dataset, directory: Path) -> dict[str, int]:
     """Writes each table that has rows; returns the number of rows of each. Raises OSError."""
     rows = {}
-    for name in TABLES:
-        frame: pl.DataFrame = getattr(dataset, name)
+    frames = {name: dataset.table(name) for name in TABLES}
+    frames |= {f"{SITE}{name}": frame for name, frame in dataset.site.items()}
+    for name, frame in frames.items():
         if frame.height:
             # through memory, for polars tells no reason where a disk is full
             content = io.BytesIO()
@@ -69,6 +74,8 @@ class StoredTables:
     """The tables of a session."""
 
     tables: dict[str, pl.DataFrame]
+    site: dict[str, pl.DataFrame]
+    """Tables of installed packages."""
     last: int | None = None
     """Number of the last operations of each dump that were read; None if all were."""
 
@@ -79,7 +86,8 @@ def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = N
 
     Operations that need more than `memory` bytes, by default a share of what the machine lends, are read in part.
     """
-    unknown = sorted(set(rows) - set(TABLES))
+    theirs = [name for name in rows if name.startswith(SITE) and name.removeprefix(SITE).isidentifier()]
+    unknown = sorted(set(rows) - set(TABLES) - set(theirs))
     if unknown:
         raise SessionError(f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again")
     for name in rows:
@@ -95,7 +103,20 @@ def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = N
     tables = tables if rings is None else with_cut_rings(tables, rings)
     for problem in _broken_references(tables):
         raise SessionError(problem)
-    return StoredTables(tables, None if rings is None else rings.last)
+    site = {name.removeprefix(SITE): _site_table(directory, name, rows[name]) for name in theirs}
+    return StoredTables(tables, site, None if rings is None else rings.last)
+
+
+def _site_table(directory: Path, name: str, rows: int) -> pl.DataFrame:
+    """A table of a package, which says itself what columns it has. Raises SessionError."""
+    file = f"{name}{SUFFIX}"
+    with _parquet_errors(file):
+        columns = pl.read_parquet_schema(directory / file)
+        table = _scanned(directory, name, rows, columns).drop(ROW).collect()
+    try:
+        return site_table(table)
+    except ValueError as error:
+        raise SessionError(f"{file}: {error}: not a session of rankscope") from error
 
 
 def lent_bytes() -> int:
@@ -108,7 +129,7 @@ def lent_bytes() -> int:
 
 def row_bytes(name: str) -> int:
     """The usual bytes of one row of a table in memory, without the content of its texts and lists."""
-    return _CELL_BYTES * len(TABLES[name])
+    return _CELL_BYTES * len(TABLES.get(name, ())) or _SITE_BYTES
 
 
 def _cut_operations(directory: Path, rows: int, room: int) -> TableRings:
@@ -129,9 +150,12 @@ def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
         return _scanned(directory, name, rows).drop(ROW).collect()
 
 
-def _scanned(directory: Path, name: str, rows: int) -> pl.LazyFrame:
-    """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form."""
-    path, columns = directory / f"{name}{SUFFIX}", TABLES[name]
+def _scanned(directory: Path, name: str, rows: int, columns: Mapping[str, Any] | None = None) -> pl.LazyFrame:
+    """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form.
+
+    `columns` are those of a table of a package.
+    """
+    path, columns = directory / f"{name}{SUFFIX}", columns or TABLES[name]
     there = pl.read_parquet_schema(path)
     _check_form(path.name, there, columns)
     # numbers of the scan itself: a filter by them is made while the file is read

@@ -52,7 +52,7 @@ def read_dataset(directory: Path, manifest: Manifest, memory: int | None = None,
     """
     stored = read_tables(directory, manifest.rows, memory, within)
     filled: dict[str, Any] = {
-        **stored.tables, "attempt": manifest.attempt, "world_size": manifest.world_size,
+        **stored.tables, "site": stored.site, "attempt": manifest.attempt, "world_size": manifest.world_size,
         "left_out": frozenset(manifest.left_out), "root": manifest.root, "beside": DumpsBeside(*manifest.beside),
         "parts": manifest.part if stored.last is None else shortened(manifest.part, stored.last),
     }  # fmt: skip

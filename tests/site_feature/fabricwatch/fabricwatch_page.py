@@ -44,10 +44,15 @@ class FabricScreen(TablePage[Row]):
         return text in row[0].lower()
 
     def about(self, row: Row, width: int) -> list[Line]:
-        """The findings on a host."""
-        return [line(f.title) for f in self.analysis.findings if f.kind == "link-flapped" and row[0] in f.title]
+        """The finding on a link."""
+        del width
+        return [line(self.analysis.findings[self._finding(row)].title)]
 
     def choose(self, at: int) -> None:
-        """Goes to the first finding on the link."""
-        kinds = [finding.kind for finding in self.analysis.findings]
-        self.dismiss(kinds.index("link-flapped"))
+        """Goes to the finding on a link."""
+        self.dismiss(self._finding(self.row(at)))
+
+    def _finding(self, row: Row) -> int:
+        """The place of the finding on a link."""
+        titles = [finding.title for finding in self.analysis.findings]
+        return next(at for at, title in enumerate(titles) if title.startswith(f"link {row[1]} of {row[0]}"))

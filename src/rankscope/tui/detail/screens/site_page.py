@@ -10,7 +10,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.kinds.functions import PackageError, reason_of
 from rankscope.schema import Dataset
 from rankscope.tui.detail.screens.page import ListPage
-from rankscope.tui.styled_text import Line, Span, line
+from rankscope.tui.styled_text import Line, Span, line, wrapped
 
 T = TypeVar("T")
 
@@ -76,11 +76,11 @@ class _GuardedPage(ListPage):
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The text of an entry, or the failure."""
         ask = super().entry_text
-        return self._asked(lambda: ask(at, width), []) or [self._told()]
+        return self._asked(lambda: ask(at, width), []) or wrapped([self._told()], width)
 
     def nothing(self) -> list[Line]:
         """The text for an empty list, or the failure."""
-        return [self._told()] if self.failure else super().nothing()
+        return wrapped([self._told()], self.size.width - 1) if self.failure else super().nothing()
 
     def choose(self, at: int) -> None:
         """Does the action of enter on an entry; if that fails, says so."""

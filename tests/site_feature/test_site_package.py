@@ -1,0 +1,149 @@
+"""An installed package adds an input, a rule, a section and a page: read in worker processes, judged, shown, redacted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rankscope.analysis import analyse
+from rankscope.assemble.load import load
+from rankscope.cli import run
+from rankscope.kinds.input_kinds import INPUTS
+from rankscope.kinds.view_kinds import VIEWS
+from rankscope.sessions.opening import open_session
+from rankscope.tui.detail.screens.page import ListPage
+from tests.site_feature.installed import PACKAGES, forget, install, use
+from tests.tui.detail.show import screen_text
+from tests.tui.drive import opened
+
+SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
+HOSTILE = "leaf\x1b[31m"
+LOG = f"""# fabricwatch
+1772446504 node17 mlx5_3 down
+1772446509 node17 mlx5_3 up
+1772446604 node17 mlx5_3 down
+1772446704 gpu7.acme.example {HOSTILE} down
+"""
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package, built once."""
+    folder = tmp_path_factory.mktemp("packages")
+    install(PACKAGES / "fabricwatch", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four dumps of two hosts, and the log of the fabric."""
+    folder = tmp_path_factory.mktemp("job")
+    for rank in range(4):
+        host = folder / ("node17" if rank < 2 else "node18.acme.example")
+        host.mkdir(exist_ok=True)
+        shutil.copy(SAMPLE / f"comm_lib_trace_rank_{rank}", host)
+    (folder / "fabricwatch.log").write_text(LOG)
+    return folder
+
+
+@pytest.fixture
+def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package is on the path."""
+    with monkeypatch.context() as patch:
+        use(patch, target)
+        yield
+    forget(target)
+
+
+def test_without_the_package_the_file_is_none_that_is_known(job: Path, capsys: Captured) -> None:
+    run(["report", str(job), "-f", "json"])
+    report = json.loads(capsys.readouterr().out)
+    assert "fabricwatch" not in INPUTS
+    assert {row["kind"] for row in report["inputs"]} == {"flight-recorder", "unknown"}
+
+
+@pytest.mark.usefixtures("installed")
+def test_its_input_is_read_and_its_rule_names_the_ranks_of_the_host(job: Path, capsys: Captured) -> None:
+    assert run(["report", str(job), "-f", "json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [row for row in report["inputs"] if row["kind"] == "fabricwatch"][0]["rows"] == 4
+    first, *rest = report["findings"]
+    assert (first["kind"], first["root_cause"]) == ("missing-rank", True)
+    flaps = [finding for finding in rest if finding["kind"] == "link-flapped"]
+    assert [finding["severity"] for finding in flaps] == ["warning", "warning"]
+    assert "the host of ranks 0,1, went down 2 times" in flaps[0]["title"]
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("form", ["text", "markdown", "html", "json"])
+def test_what_it_finds_is_escaped_and_redacted(job: Path, capsys: Captured, form: str) -> None:
+    run(["report", str(job), "-f", form])
+    plain = capsys.readouterr().out
+    assert "acme" in plain and "\x1b" not in plain
+    run(["report", str(job), "-f", form, "--redact"])
+    redacted = capsys.readouterr().out
+    assert "acme" not in redacted and "node17" not in redacted and "host-1" in redacted
+    if form != "json":
+        assert "Links that went down" in redacted and "1 fabric log" in redacted
+
+
+@pytest.mark.usefixtures("installed")
+def test_doctor_says_what_it_adds(capsys: Captured) -> None:
+    run(["doctor", "-f", "json"])
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    mine = [(check["name"], check["value"], check["state"]) for check in checks if check["topic"] == "packages"]
+    adds = "adds input fabricwatch, finding link-flapped, feature fabricwatch, page fabric"
+    assert mine == [("rankscope-fabricwatch 1.2", adds, "good")]
+
+
+@pytest.mark.usefixtures("installed")
+async def test_its_page_opens_by_its_key_and_leads_to_the_finding(job: Path) -> None:
+    dataset = load([job])
+    async with opened((dataset, analyse(dataset))) as (app, pilot):
+        await pilot.press("v", "x")
+        text = screen_text(app)
+        assert "links that went down" in text and "node17" in text
+        assert "\x1b" not in text and "leaf\\x1b" in text
+        await pilot.press("enter")
+        await pilot.pause()
+        assert app.screen is app.lanes and "link mlx5_3" in screen_text(app)
+
+
+@pytest.mark.usefixtures("installed")
+async def test_a_page_that_fails_says_so_and_the_screen_goes_on(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = load([job])
+    async with opened((dataset, analyse(dataset))) as (app, pilot):
+        import fabricwatch_page  # type: ignore[import-not-found]  # there only while the package is installed
+
+        monkeypatch.setattr(fabricwatch_page, "flaps", lambda _: 1 // 0)
+        await pilot.press("v", "x")
+        assert isinstance(app.screen, ListPage)
+        assert "the package rankscope-fabricwatch failed: fabricwatch_page:FabricScreen: ZeroDivisionError" in " ".join(screen_text(app).split())
+        await pilot.press("escape")
+        assert app.screen is app.lanes
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_session_keeps_its_table_also_where_it_is_not_installed(
+    job: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, target: Path
+) -> None:
+    run(["ingest", str(job), "-o", str(tmp_path / "session")])
+    capsys.readouterr()
+    run(["report", str(tmp_path / "session"), "-f", "json"])
+    kinds = [finding["kind"] for finding in json.loads(capsys.readouterr().out)["findings"]]
+    assert kinds.count("link-flapped") == 2
+    monkeypatch.setattr("sys.path", [folder for folder in __import__("sys").path if folder != str(target)])
+    forget(target)
+    assert run(["report", str(tmp_path / "session")]) == 1
+    out = capsys.readouterr().out
+    assert "missing-rank" in out and "link-flapped" not in out
+
+
+@pytest.mark.usefixtures("installed")
+def test_its_view_is_in_the_menu_behind_ours() -> None:
+    assert [*VIEWS][-1] == "fabric" and VIEWS["fabric"].key == "x"
