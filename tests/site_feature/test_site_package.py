@@ -1,10 +1,9 @@
-"""An installed package adds an input, a rule, a section and a page: read in worker processes, judged, shown, redacted."""
+"""An installed package adds an input, a rule, a section and a page, which are read, judged, shown and redacted."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,50 +13,12 @@ from rankscope.assemble.load import load
 from rankscope.cli import run
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.kinds.view_kinds import VIEWS
-from rankscope.sessions.opening import open_session
 from rankscope.tui.detail.screens.page import ListPage
-from tests.site_feature.installed import PACKAGES, forget, install, use
+from tests.site_feature.installed import forget
 from tests.tui.detail.show import screen_text
 from tests.tui.drive import opened
 
-SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
-HOSTILE = "leaf\x1b[31m"
-LOG = f"""# fabricwatch
-1772446504 node17 mlx5_3 down
-1772446509 node17 mlx5_3 up
-1772446604 node17 mlx5_3 down
-1772446704 gpu7.acme.example {HOSTILE} down
-"""
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package, built once."""
-    folder = tmp_path_factory.mktemp("packages")
-    install(PACKAGES / "fabricwatch", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four dumps of two hosts, and the log of the fabric."""
-    folder = tmp_path_factory.mktemp("job")
-    for rank in range(4):
-        host = folder / ("node17" if rank < 2 else "node18.acme.example")
-        host.mkdir(exist_ok=True)
-        shutil.copy(SAMPLE / f"comm_lib_trace_rank_{rank}", host)
-    (folder / "fabricwatch.log").write_text(LOG)
-    return folder
-
-
-@pytest.fixture
-def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package is on the path."""
-    with monkeypatch.context() as patch:
-        use(patch, target)
-        yield
-    forget(target)
 
 
 def test_without_the_package_the_file_is_none_that_is_known(job: Path, capsys: Captured) -> None:
@@ -71,7 +32,7 @@ def test_without_the_package_the_file_is_none_that_is_known(job: Path, capsys: C
 def test_its_input_is_read_and_its_rule_names_the_ranks_of_the_host(job: Path, capsys: Captured) -> None:
     assert run(["report", str(job), "-f", "json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert [row for row in report["inputs"] if row["kind"] == "fabricwatch"][0]["rows"] == 4
+    assert next(row for row in report["inputs"] if row["kind"] == "fabricwatch")["rows"] == 4
     first, *rest = report["findings"]
     assert (first["kind"], first["root_cause"]) == ("missing-rank", True)
     flaps = [finding for finding in rest if finding["kind"] == "link-flapped"]
@@ -123,7 +84,8 @@ async def test_a_page_that_fails_says_so_and_the_screen_goes_on(job: Path, monke
         monkeypatch.setattr(fabricwatch_page, "flaps", lambda _: 1 // 0)
         await pilot.press("v", "x")
         assert isinstance(app.screen, ListPage)
-        assert "the package rankscope-fabricwatch failed: fabricwatch_page:FabricScreen: ZeroDivisionError" in " ".join(screen_text(app).split())
+        shown = " ".join(screen_text(app).split())
+        assert "the package rankscope-fabricwatch failed: fabricwatch_page:FabricScreen: ZeroDivisionError" in shown
         await pilot.press("escape")
         assert app.screen is app.lanes
 
@@ -137,7 +99,7 @@ def test_a_session_keeps_its_table_also_where_it_is_not_installed(
     run(["report", str(tmp_path / "session"), "-f", "json"])
     kinds = [finding["kind"] for finding in json.loads(capsys.readouterr().out)["findings"]]
     assert kinds.count("link-flapped") == 2
-    monkeypatch.setattr("sys.path", [folder for folder in __import__("sys").path if folder != str(target)])
+    monkeypatch.setattr("sys.path", [folder for folder in sys.path if folder != str(target)])
     forget(target)
     assert run(["report", str(tmp_path / "session")]) == 1
     out = capsys.readouterr().out

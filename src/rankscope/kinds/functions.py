@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -109,6 +110,7 @@ def _found(package: str, place: str) -> Callable[..., Any] | PackageError:
     try:
         theirs: Any = getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - their module may raise anything
+        log_failure(error)
         return PackageError(package, place, reason_of(error, module))
     if not callable(theirs):
         return PackageError(package, place, "no function")
@@ -122,9 +124,15 @@ def _found(package: str, place: str) -> Callable[..., Any] | PackageError:
         except Answer:
             raise
         except Exception as error:
+            log_failure(error)
             raise PackageError(package, place, reason_of(error, module)) from error
 
     return guarded
+
+
+def log_failure(error: BaseException) -> None:
+    """Writes what a package raised to the debug log, with its message and all lines."""
+    logging.getLogger("rankscope").debug("a package failed", exc_info=error)
 
 
 def reason_of(error: BaseException, module: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from rankscope.kinds.features import FEATURES, Feature
 from rankscope.kinds.finding_kinds import FINDINGS, FindingKind
-from rankscope.kinds.functions import GROUP, Rows, names_packages, reason_of
+from rankscope.kinds.functions import GROUP, Rows, log_failure, names_packages, reason_of
 from rankscope.kinds.input_kinds import INPUTS, InputKind
 from rankscope.kinds.view_kinds import VIEWS, ViewKind
 
@@ -108,6 +108,7 @@ def _rows_of(entry: EntryPoint, package: str, before: Sequence[SiteRow]) -> tupl
     try:
         named = entry.load()
     except (Exception, SystemExit) as error:
+        log_failure(error)
         raise _RowError(f"{entry.value} cannot be imported: {reason_of(error, entry.module)}") from error
     if not isinstance(named, tuple | list):
         raise _RowError(f"{entry.value} is no tuple of rows")

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from rankscope.analysis.model import Analysis
-from rankscope.kinds.functions import PackageError, reason_of
+from rankscope.kinds.functions import PackageError, log_failure, reason_of
 from rankscope.schema import Dataset
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.styled_text import Line, Span, line, wrapped
@@ -47,6 +47,7 @@ class _GuardedPage(ListPage):
 
     @classmethod
     def _failed(cls, error: Exception) -> PackageError:
+        log_failure(error)
         return PackageError(cls.PACKAGE, cls.PLACE, reason_of(error, cls.PLACE.partition(":")[0]))
 
     def _asked(self, ask: Callable[[], T], otherwise: T) -> T:
