@@ -16,7 +16,7 @@ import pytest
 
 from rankscope.cli import run
 from tests.house.documents import ROOT
-from tests.site_feature.installed import forget, install, use
+from tests.site_feature.installed import install, on_path
 
 _STEP = re.compile(r"^( *)(?:`([\w./]+)`:\n\n)?\1? *```(python|toml|diff)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
@@ -70,21 +70,18 @@ def test_the_first_feature_is_in_the_report(tmp_path: Path) -> None:
     assert re.search(r"^Sizes of groups\n   group  description +ranks$", said.stdout, re.MULTILINE)
 
 
-def test_the_smallest_package_finds_lone_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_smallest_package_finds_lone_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     walk = list(steps("docs/site_features.md", "The smallest one"))
     assert [step.file for step in walk] == ["pyproject.toml", "rankscope_example.py"]
     for step in walk:
         step.take(tmp_path / "source")
     install(tmp_path / "source", tmp_path / "installed")
-    use(monkeypatch, tmp_path / "installed")
-    one = ROOT / "sample_data" / "two_groups" / "comm_lib_trace_rank_0"
-    run(["doctor"])
+    dump = ROOT / "sample_data" / "two_groups" / "comm_lib_trace_rank_0"
+    with on_path(tmp_path / "installed"):
+        run(["doctor"])
+        said = capsys.readouterr().out
+        run(["report", str(dump)])
+        assert "lone-group" in capsys.readouterr().out
     page = (ROOT / "docs" / "site_features.md").read_text("utf-8")
-    said = capsys.readouterr().out
     line = next(line for line in said.splitlines() if "rankscope-example 1.0" in line)
     assert f"packages\n{line}\n" in page and f"packages\n{line}\n" in said
-    run(["report", str(one)])
-    assert "lone-group" in capsys.readouterr().out
-    forget(tmp_path / "installed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.site_feature.installed import PACKAGES, forget, install, use
+from tests.site_feature.installed import PACKAGES, install, on_path
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
 LOG = """# fabricwatch
@@ -40,9 +40,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def installed(target: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(target: Path) -> Iterator[None]:
     """The packages of the folder are on the path."""
-    with monkeypatch.context() as patch:
-        use(patch, target)
+    with on_path(target):
         yield
-    forget(target)

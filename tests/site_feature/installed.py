@@ -8,7 +8,8 @@ import shutil
 import sys
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -76,15 +77,14 @@ def look_again() -> None:
         table.__dict__.pop("_joined", None)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
-    """Puts the packages of a folder on the path, also for worker processes, which no other test takes over."""
-    monkeypatch.setenv("TEST_SITE_PACKAGES", str(target))
-    monkeypatch.syspath_prepend(str(target))
-    look_again()
-
-
-def forget(target: Path) -> None:
-    """Unloads what was imported from a folder."""
+@contextmanager
+def on_path(target: Path) -> Iterator[None]:
+    """The packages of a folder are on the path, also for worker processes, which no other test takes over."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEST_SITE_PACKAGES", str(target))
+        patch.syspath_prepend(str(target))
+        look_again()
+        yield
     for name, module in [*sys.modules.items()]:
         if str(getattr(module, "__file__", None) or "").startswith(f"{target}/"):
             del sys.modules[name]

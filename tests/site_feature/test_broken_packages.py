@@ -15,8 +15,7 @@ from rankscope.assemble.load import load
 from rankscope.cli import run
 from rankscope.kinds.functions import function, names_packages
 from rankscope.report.text import render_text
-from rankscope.tui.app import RankscopeApp
-from tests.site_feature.installed import PACKAGES, forget, install, use, write_package
+from tests.site_feature.installed import PACKAGES, install, on_path, write_package
 from tests.tui.detail.show import screen_text
 from tests.tui.drive import opened
 
@@ -144,12 +143,10 @@ def files(job: Path) -> Path:
 def report(target: Path, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], str]]:
     """The reports on the job, as JSON and as text."""
     out = tmp_path_factory.mktemp("out") / "report.json"
-    with pytest.MonkeyPatch.context() as patch:
-        use(patch, target)
+    with on_path(target):
         assert run(["report", str(files), "-f", "json", "-o", str(out)]) == 1
         dataset = load([files])
         text = render_text(dataset, analyse(dataset))
-    forget(target)
     yield json.loads(out.read_text()), " ".join(text.split())
 
 
@@ -163,7 +160,7 @@ def test_all_else_is_read_and_judged(report: tuple[dict[str, Any], str]) -> None
     assert len({finding["id"] for finding in found["findings"]}) == len(found["findings"])
 
 
-@pytest.mark.parametrize("name", {**LEFT_OUT, **FAILING})
+@pytest.mark.parametrize("name", [*LEFT_OUT, *FAILING])
 def test_a_package_that_is_left_out_or_fails_is_one_finding(report: tuple[dict[str, Any], str], name: str) -> None:
     titles = [f["title"] for f in report[0]["findings"] if f["kind"] == "broken-package" and f"z-{name} " in f["title"]]
     assert len(titles) == 1 and ALL[name].says in titles[0]
@@ -196,19 +193,16 @@ PAGE = 'ROWS = (ViewKind(name="lost", key="z", meaning="m", also="", page="lostp
 
 
 @pytest.mark.parametrize(("page", "says"), [("Missing", "AttributeError"), ("OTHER", "no page with a list")])
-async def test_a_page_that_is_not_there_is_a_line(
-    page: str, says: str, tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_that_is_not_there_is_a_line(page: str, says: str, tmp_path: Path, job: Path) -> None:
     target = tmp_path / "packages"
     install(write_package(tmp_path / "source", "z-lost", "lostpage", IMPORTS + PAGE.format(page)), target)
-    use(monkeypatch, target)
-    dataset = load([job])
-    async with opened((dataset, analyse(dataset)), size=(160, 24)) as (app, pilot):
-        await pilot.press("v", "z")
-        await pilot.pause()
-        assert isinstance(app, RankscopeApp) and app.screen is app.lanes
-        assert f"the package z-lost failed: lostpage:{page}: {says}" in screen_text(app)
-    forget(target)
+    with on_path(target):
+        dataset = load([job])
+        async with opened((dataset, analyse(dataset)), size=(160, 24)) as (app, pilot):
+            await pilot.press("v", "z")
+            await pilot.pause()
+            assert app.screen is app.lanes
+            assert f"the package z-lost failed: lostpage:{page}: {says}" in screen_text(app)
 
 
 def test_functions_of_ours_raise_as_they_are() -> None:

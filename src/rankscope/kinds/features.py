@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rankscope.kinds.functions import Rows
+from rankscope.kinds.functions import KindTable
 
 
 class HasTables(Protocol):
@@ -52,7 +52,7 @@ class Feature:
     """Those keys in the report of a job without it."""
 
 
-FEATURES: Rows[Feature] = Rows(
+FEATURES: KindTable[Feature] = KindTable(
     Feature(name="stacks", tables=("threads",), join="features.stacks.host_evidence:with_host_stacks"),
     Feature(
         name="logs",

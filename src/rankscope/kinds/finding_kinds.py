@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope.kinds.functions import Rows
+from rankscope.kinds.functions import KindTable
 
 Severity = Literal["critical", "warning", "info"]
 Status = Literal["healthy", "progressing", "hang", "mismatch", "slow", "failed", "unknown"]
@@ -91,7 +91,7 @@ _MISFIT_CLEARS = "its program: if it took the branch that is meant at {subject},
 _GAP = "missing evidence"
 _LESS = "a limit of the evidence, with settings for the next run"
 
-FINDINGS: Rows[FindingKind] = Rows(
+FINDINGS: KindTable[FindingKind] = KindTable(
     FindingKind(
         name="missing-rank", worst="critical", meaning="a member never issued the collective the others wait in",
         needs_stillness=True, absent="culprits", drains_node=True,

@@ -20,7 +20,7 @@ GROUP = "rankscope.features"
 """The group of entry points by which installed packages add rows."""
 
 
-class Rows(Mapping[str, Row], Generic[Row]):
+class KindTable(Mapping[str, Row], Generic[Row]):
     """The rows of one kind by their names: rankscope's own, and behind them those of installed packages.
 
     The packages are asked for their rows at the first look into any table, and not at the import of one: their modules
@@ -34,11 +34,9 @@ class Rows(Mapping[str, Row], Generic[Row]):
     def _joined(self) -> dict[str, Row]:
         if not names_packages():
             return self.ours
-        # imported only where a package is installed
-        from rankscope.kinds.site_packages import site_packages
-
         kind = type(next(iter(self.ours.values())))
-        theirs = (row for package in site_packages() for row in package.rows if isinstance(row, kind))
+        packages = function("kinds.site_packages:site_packages")()
+        theirs = (row for package in packages for row in package.rows if isinstance(row, kind))
         return self.ours | {getattr(row, "name"): row for row in theirs}  # noqa: B009
 
     def __getitem__(self, name: str) -> Row:
@@ -65,8 +63,8 @@ def names_packages() -> bool:
     return False
 
 
-class Answer(Exception):  # noqa: N818 - no error
-    """An exception by which a function answers its caller, as that a file is of another kind: it did not fail."""
+class RefusalError(Exception):
+    """A function refuses what it is given, as a file of another kind: it did not fail."""
 
 
 class PackageError(Exception):
@@ -89,7 +87,7 @@ def is_of_package(name: str) -> bool:
 def function(name: str) -> Callable[..., Any]:
     """The function named "module:function", with its module below `rankscope`; the first call imports it.
 
-    The name of one of a package stands behind "package/"; it raises nothing but `Answer` and PackageError.
+    The name of one of a package stands behind "package/"; it raises nothing but `RefusalError` and PackageError.
     Raises ImportError or AttributeError for an unknown name, and PackageError for one of a package.
     """
     package, slash, place = name.rpartition("/")
@@ -121,7 +119,7 @@ def _found(package: str, place: str) -> Callable[..., Any] | PackageError:
         try:
             result = theirs(*arguments)
             return list(result) if isinstance(result, Iterator) else result
-        except Answer:
+        except RefusalError:
             raise
         except Exception as error:
             log_failure(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankscope.kinds.functions import Rows
+from rankscope.kinds.functions import KindTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +275,7 @@ DAMAGED = InputKind(
     name="damaged", meaning="a file that begins like a dump, and holds none", may_be_other=True, may_be_dump=True
 )
 
-INPUTS: Rows[InputKind] = Rows(
+INPUTS: KindTable[InputKind] = KindTable(
     # its first keys name it; later keys may be those of a recorder
     TRACE,
     SIDECAR,

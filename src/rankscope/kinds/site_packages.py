@@ -17,7 +17,7 @@ import msgspec
 
 from rankscope.kinds.features import FEATURES, Feature
 from rankscope.kinds.finding_kinds import FINDINGS, FindingKind
-from rankscope.kinds.functions import GROUP, Rows, log_failure, names_packages, reason_of
+from rankscope.kinds.functions import GROUP, KindTable, log_failure, names_packages, reason_of
 from rankscope.kinds.input_kinds import INPUTS, InputKind
 from rankscope.kinds.view_kinds import VIEWS, ViewKind
 
@@ -28,7 +28,7 @@ SiteRow = InputKind | FindingKind | Feature | ViewKind
 class _Allowed:
     """The use that a package may make of a row."""
 
-    table: Rows[Any]
+    table: KindTable[Any]
     noun: str
     calls: tuple[str, ...]
     """Fields that name functions."""

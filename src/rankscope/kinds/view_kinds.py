@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rankscope.kinds.functions import Rows
+from rankscope.kinds.functions import KindTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class ViewKind:
     """Field of `Dataset` without rows of which it holds nothing; "" where its page knows."""
 
 
-VIEWS: Rows[ViewKind] = Rows(
+VIEWS: KindTable[ViewKind] = KindTable(
     ViewKind(
         name="findings",
         key="f",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from rankscope.kinds.functions import Answer, PackageError, function
+from rankscope.kinds.functions import PackageError, RefusalError, function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
 
 DETAIL_VARIABLE = "RANKSCOPE_TRACE_DETAIL"
@@ -76,7 +76,7 @@ class Growing(Protocol):
         """The whole content so far."""
 
 
-class NotThisKindError(Answer):
+class NotThisKindError(RefusalError):
     """The file only begins like one of this kind; the reader asks the next kind."""
 
 

@@ -134,7 +134,7 @@ def feature_sections(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
 
 
 def _sections(call: str, sections: Any) -> Iterable[Section]:
-    """What a feature gives. Raises PackageError if one of a package gives anything but sections of plain blocks."""
+    """The sections that a feature gives. Raises PackageError if those of a package are no sections of plain blocks."""
     package, _, place = call.rpartition("/")
     if not package:
         ours: Iterable[Section] = sections

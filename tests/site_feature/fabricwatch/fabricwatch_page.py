@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fabricwatch import flaps
+from fabricwatch import flaps  # type: ignore[import-not-found]  # known where it is installed
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
@@ -37,7 +37,8 @@ class FabricScreen(TablePage[Row]):
 
     def rows(self) -> Sequence[Row]:
         """The links."""
-        return flaps(self.dataset.table("fabric_links")).rows()
+        rows: list[Row] = flaps(self.dataset.table("fabric_links")).rows()
+        return rows
 
     def has(self, row: Row, text: str) -> bool:
         """Whether a link is of the host."""
