@@ -72,15 +72,6 @@ def test_reports_for_people_name_the_culprit_first(name: str, form: str, capsys:
     assert f"rank {EXPECTED[name].culprits[0]}" in printed.out.splitlines()[0]
 
 
-def test_a_report_imports_neither_textual_nor_torch() -> None:
-    code = "import sys; from rankscope.cli import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
-    command = [sys.executable, "-c", code, "report", str(SAMPLES / "healthy")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    loaded = {name.split(".")[0] for name in done.stderr.splitlines()[-1].split()}
-    assert "polars" in loaded
-    assert not loaded & {"textual", "rich", "torch", "watchfiles"}
-
-
 def test_a_reader_that_leaves_is_no_error() -> None:
     command = f"{sys.executable} -m rankscope report {SAMPLES / 'two_groups'} -f json"
     done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
 from rankscope.cli import run
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function, names_packages
+from rankscope.kinds.site_packages import site_packages
 from rankscope.report.text import render_text
 from tests.site_feature.installed import PACKAGES, install, on_path, write_package
 from tests.tui.detail.show import screen_text
@@ -203,6 +206,16 @@ async def test_a_page_that_is_not_there_is_a_line(page: str, says: str, tmp_path
             await pilot.pause()
             assert app.screen is app.lanes
             assert f"the package z-lost failed: lostpage:{page}: {says}" in screen_text(app)
+
+
+def test_a_package_may_import_the_types_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "from rankscope.report.report_objects import JobReport" + IMPORTS + RULE.replace("NAME", "typed")
+    install(write_package(tmp_path / "source", "z-typed", "typed", code), tmp_path / "packages")
+    for name in ("json", "watch_lines", "report_objects"):
+        monkeypatch.delitem(sys.modules, f"rankscope.report.{name}", raising=False)
+    with on_path(tmp_path / "packages"):
+        assert "typed" in FINDINGS
+        assert [package.problem for package in site_packages()] == [""]
 
 
 def test_functions_of_ours_raise_as_they_are() -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
@@ -13,6 +14,7 @@ from rankscope.assemble.load import load
 from rankscope.cli import run
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.kinds.view_kinds import VIEWS
+from rankscope.sessions.parquet_tables import SessionError, read_tables
 from tests.site_feature.installed import look_again
 from tests.tui.detail.show import screen_text
 from tests.tui.drive import opened
@@ -50,6 +52,14 @@ def test_what_it_finds_is_escaped_and_redacted(job: Path, capsys: Captured, form
     assert "acme" not in redacted and "node17" not in redacted and "host-1" in redacted
     if form != "json":
         assert "Links that went down" in redacted and "1 fabric log" in redacted
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_schema_of_the_report_knows_its_kinds(capsys: Captured) -> None:
+    run(["schema", "report"])
+    parts = json.loads(capsys.readouterr().out)["$defs"]
+    kinds = {name: parts[name]["properties"]["kind"]["enum"] for name in ("FindingObject", "InputObject")}
+    assert "link-flapped" in kinds["FindingObject"] and "fabricwatch" in kinds["InputObject"]
 
 
 @pytest.mark.usefixtures("installed")
@@ -103,6 +113,19 @@ def test_a_session_keeps_its_table_also_where_it_is_not_installed(
     assert run(["report", str(tmp_path / "session")]) == 1
     out = capsys.readouterr().out
     assert "missing-rank" in out and "link-flapped" not in out
+
+
+def test_no_session_takes_a_table_of_a_package_for_one_of_ours(tmp_path: Path) -> None:
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "site.ops.parquet")
+    with pytest.raises(SessionError, match=r"its table 'site\.ops'"):
+        read_tables(tmp_path, {"site.ops": 1})
+
+
+@pytest.mark.parametrize("column", ["not a name", "notes"])
+def test_a_table_of_a_package_in_a_session_holds_numbers_and_text(tmp_path: Path, column: str) -> None:
+    pl.DataFrame({column: [["text"]]}).write_parquet(tmp_path / "site.links.parquet")
+    with pytest.raises(SessionError, match="neither number nor text: not a session of rankscope"):
+        read_tables(tmp_path, {"site.links": 1})
 
 
 @pytest.mark.usefixtures("installed")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.analysis.scene import Scene
+from rankscope.analysis.verdict import Scene
 from rankscope.kinds.finding_kinds import FINDINGS, SEVERITIES
 from rankscope.kinds.functions import PackageError, function
 from rankscope.kinds.site_packages import site_packages

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.analysis.deadlocks import DeadlockRules
 from rankscope.analysis.device_roots import DeviceRules
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import (
@@ -27,6 +27,9 @@ from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.text.wording import plural, ranks_text, wait_text
+
+if TYPE_CHECKING:
+    from rankscope.analysis.deadlocks import DeadlockRules
 
 MOST_CANDIDATES = 6
 """Most operations that are compared to find the first in program order."""
@@ -65,22 +68,28 @@ class SinkRules:
         devices = DeviceRules(self.facts, self.graph, self.reliability)
         roots += devices.stopped([n for n in single if n.kind == "device"])
         lost = self.lost
-        deadlocks = DeadlockRules(self.facts, self.graph, self.cohorts)
         operations = [n for n in single if n.kind == "op" and n not in self.judged]
         roots += [root for n in operations if (root := lost.by_counters((n,)) or devices.joined(n)) is not None]
-        roots += [self._circle(members, deadlocks) for members in self.sinks if len(members) > 1]
+        roots += [self._circle(members) for members in self.sinks if len(members) > 1]
         if roots and all(root.residual for root in roots):
-            roots += [self._circle(members, deadlocks) for members in self._circles]
+            roots += [self._circle(members) for members in self._circles]
         return [root for root in roots if self._matters(root)]
 
-    def _circle(self, members: tuple[WaitNode, ...], deadlocks: DeadlockRules) -> Root:
+    def _circle(self, members: tuple[WaitNode, ...]) -> Root:
         """The root of operations that wait for each other."""
-        lost = self.lost
+        lost, deadlocks = self.lost, self._deadlocks
         return (
             lost.by_replicas(members) or lost.by_counters(members) or deadlocks.skipped(members)
             or lost.by_neighbours(members) or deadlocks.strayed(members) or lost.by_exclusion(members)
             or deadlocks.judge(members)
         )  # fmt: skip
+
+    @cached_property
+    def _deadlocks(self) -> DeadlockRules:
+        # imported only for jobs with operations that wait for each other
+        from rankscope.analysis.deadlocks import DeadlockRules
+
+        return DeadlockRules(self.facts, self.graph, self.cohorts)
 
     @cached_property
     def _circles(self) -> list[tuple[WaitNode, ...]]:
@@ -125,7 +134,7 @@ class SinkRules:
             focus = self.first(node)
             if focus is not None:
                 by_focus.setdefault(focus, []).append(node)
-        return [self._host(focus, tuple(found)) for focus, found in by_focus.items()]
+        return [self._host(focus, tuple(hosts)) for focus, hosts in by_focus.items()]
 
     def _host(self, focus: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         idle = tuple(sorted(node.rank for node in nodes))
@@ -169,10 +178,11 @@ class SinkRules:
             title=f"{ranks_text(idle)} never issued {label}",
             explanation=(
                 f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it. "
-                + ((
-                    "All others went further: its host is stuck, or its device is stuck in its last operation."
-                ) if alone else
-                   "They may wait in their last operations, for each other or for one that is stuck.")
+                + (
+                    ("All others went further: its host is stuck, or its device is stuck in its last operation.")
+                    if alone
+                    else "They may wait in their last operations, for each other or for one that is stuck."
+                )
             ),
             candidates=() if alone else tuple(sorted({*idle, *self.facts.dataset.missing_ranks})),
             residual=not alone,
@@ -180,7 +190,7 @@ class SinkRules:
             reasons=(unknown,),
             notes=dict.fromkeys(idle, "issued nothing after this"),
             next_steps=host_steps(self.facts.dataset, idle, "where is the host?"),
-        )  # fmt: skip
+        )
 
     @cached_property
     def _idle(self) -> frozenset[WaitNode]:

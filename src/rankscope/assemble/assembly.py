@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import attempts, dump_ranks, repeats
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
@@ -23,8 +22,9 @@ from rankscope.kinds.features import FEATURES
 from rankscope.kinds.functions import PackageError, function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS
 from rankscope.parsers.sidecar import Sidecar
-from rankscope.schema import Dataset
-from rankscope.schema.dataset import TABLES, site_table
+from rankscope.schema import Dataset, DumpsBeside, ReadParts
+from rankscope.schema.table import harmless, site_table
+from rankscope.schema.tables import FILES, FRONTIERS, GROUPS, HOOKS, OPS, TABLES
 
 
 def assemble(
@@ -55,21 +55,18 @@ def assemble(
         gathered.finish(tables)
     own = next((gathered.attempt for gathered in job.gathered if gathered.attempt is not None and not runs), None)
     number, table = own or (max(0, chosen), attempts.attempt_table(runs))
-    return without_secrets(
-        Dataset(
-            **{name: table for name, table in tables.items() if name in TABLES},
-            site={name: table for name, table in tables.items() if name not in TABLES},
-            files=file_table(sources),
-            attempts=table,
-            repeats=repeat_table(sources),
-            attempt=number,
-            world_size=world or told_by_processes,
-            left_out=left_out_ranks(used, world),
-            root=root,
-            beside=schema.DumpsBeside(),
-            parts=schema.ReadParts(),
-        )
+    dataset = Dataset(
+        files=file_table(sources),
+        attempts=table,
+        repeats=repeat_table(sources),
+        attempt=number,
+        world_size=world or told_by_processes,
+        left_out=left_out_ranks(used, world),
+        root=root,
+        beside=DumpsBeside(),
+        parts=ReadParts(),
     )
+    return without_secrets(dataset.with_tables(tables))
 
 
 def _settled_attempts(
@@ -98,7 +95,7 @@ def _add_rows(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
         added = dict(tables)
         try:
             told: int = function(name)(added, sources, choice)
-            theirs = {table: _site_table(name, rows) for table, rows in added.items() if table not in TABLES}
+            theirs = {key: _site_table(name, key, rows) for key, rows in added.items() if key not in TABLES}
         except PackageError as error:
             for source in sources:
                 if INPUTS[source.kind].add_rows == name:
@@ -112,15 +109,16 @@ def _add_rows(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
     return world
 
 
-def _site_table(call: str, table: Any) -> pl.DataFrame:
+def _site_table(call: str, name: str, frame: Any) -> pl.DataFrame:
     """A table that a function of a package has added. Raises PackageError."""
     package, _, place = call.rpartition("/")
-    if not isinstance(table, pl.DataFrame):
+    if not isinstance(frame, pl.DataFrame):
         raise PackageError(package, place, "adds a table that is none")
     try:
-        return site_table(table)
+        site_table(name, frame.schema)
     except ValueError as error:
         raise PackageError(package, place, str(error)) from error
+    return harmless(frame)
 
 
 def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:
@@ -179,7 +177,7 @@ def _known_world(used: Sequence[SourceFile]) -> int:
 def file_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
     """A row for each source, in their order."""
     rows = [_row(place, source) for place, source in enumerate(sources)]
-    return pl.DataFrame(rows, schema=dict(schema.FILES))
+    return pl.DataFrame(rows, schema=FILES)
 
 
 def _row(place: int, source: SourceFile) -> dict[str, Any]:
@@ -206,7 +204,7 @@ def _row(place: int, source: SourceFile) -> dict[str, Any]:
         "wrapped": complete and complete.wrapped,
         "filtered": complete and complete.filtered,
         "has_stacks": bool(dump.stacks) if dump else None,
-        "has_timing": has_timing(dump) and source.recorder not in schema.HOOKS if dump else None,
+        "has_timing": has_timing(dump) and source.recorder not in HOOKS if dump else None,
         "has_status": dump.status is not None if dump else None,
         "recorder": source.recorder,
         "problem": "; ".join(text for text in (source.problem, source.note) if text) or None,
@@ -220,8 +218,7 @@ def _row(place: int, source: SourceFile) -> dict[str, Any]:
 def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[str, pl.DataFrame]:
     """The tables ops, stacks, groups and frontiers of sources with these rows in the table of files."""
     if not used:
-        tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
-        return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": StackIds().table()}
+        return {**{table.name: table.empty() for table in (OPS, GROUPS, FRONTIERS)}, "stacks": StackIds().table()}
     _settle_recorders(used)
     groups, stacks = resolve_groups(used, world), StackIds()
     with ThreadPoolExecutor(1) as beside:  # polars and numpy work without the lock of the interpreter
@@ -262,7 +259,7 @@ def _tables(
     }
     if filtered:
         ops = complete_filtered(ops, filtered, described)
-        ops = ops.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
+        ops = ops.select([pl.col(n).cast(t) for n, t in OPS.items()])
     with_p2p = p2p_groups(ops, described)
     return {
         "ops": ops,
@@ -283,4 +280,4 @@ def _group_table(groups: GroupIndex, with_p2p: set[int]) -> pl.DataFrame:
         }
         for i, (row, members) in enumerate(zip(groups.rows, groups.members, strict=True))
     ]
-    return pl.DataFrame(rows, schema=dict(schema.GROUPS))
+    return pl.DataFrame(rows, schema=GROUPS)

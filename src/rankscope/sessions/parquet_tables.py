@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import polars as pl
 
 from rankscope.assemble.held_sources import ENTRY_BYTES, MORE_MEMORY, SMALL_BYTES
 from rankscope.assemble.machine_memory import SHARE, MemorySizeError, memory_limits
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
-from rankscope.schema import Dataset, empty
-from rankscope.schema.dataset import TABLES, site_table
+from rankscope.schema import Dataset
+from rankscope.schema.table import Dtype, harmless, site_table
+from rankscope.schema.tables import TABLES
 from rankscope.sessions.table_rings import NARROW_BYTES, ROW, TableRings, cut_rings, with_cut_rings
 from rankscope.text.wording import byte_count
 
@@ -54,10 +55,9 @@ def session_file(path: Path, within: str) -> Iterator[IO[bytes]]:
 def write_tables(dataset: Dataset, directory: Path) -> dict[str, int]:
     """Writes each table that has rows; returns the number of rows of each. Raises OSError."""
     rows = {}
-    frames = {name: dataset.table(name) for name in TABLES}
-    frames |= {f"{SITE}{name}": frame for name, frame in dataset.site.items()}
-    for name, frame in frames.items():
+    for table, frame in dataset.all_tables:
         if frame.height:
+            name = table.name if table.name in TABLES else f"{SITE}{table.name}"
             # through memory, for polars tells no reason where a disk is full
             content = io.BytesIO()
             frame.write_parquet(content, compression="zstd", compression_level=1)
@@ -74,8 +74,7 @@ class StoredTables:
     """The tables of a session."""
 
     tables: dict[str, pl.DataFrame]
-    site: dict[str, pl.DataFrame]
-    """Tables of installed packages."""
+    """By their names; those of packages are last."""
     last: int | None = None
     """Number of the last operations of each dump that were read; None if all were."""
 
@@ -86,8 +85,8 @@ def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = N
 
     Operations that need more than `memory` bytes, by default a share of what the machine lends, are read in part.
     """
-    theirs = [name for name in rows if name.startswith(SITE) and name.removeprefix(SITE).isidentifier()]
-    unknown = sorted(set(rows) - set(TABLES) - set(theirs))
+    theirs = {f"{SITE}{key}": key for key in (name.removeprefix(SITE) for name in rows) if key not in TABLES}
+    unknown = sorted(name for name in rows if name not in TABLES and not theirs.get(name, "").isidentifier())
     if unknown:
         raise SessionError(f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again")
     for name in rows:
@@ -103,20 +102,18 @@ def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = N
     tables = tables if rings is None else with_cut_rings(tables, rings)
     for problem in _broken_references(tables):
         raise SessionError(problem)
-    site = {name.removeprefix(SITE): _site_table(directory, name, rows[name]) for name in theirs}
-    return StoredTables(tables, site, None if rings is None else rings.last)
+    tables |= {key: _site_table(directory / f"{name}{SUFFIX}", key, rows[name]) for name, key in theirs.items()}
+    return StoredTables(tables, None if rings is None else rings.last)
 
 
-def _site_table(directory: Path, name: str, rows: int) -> pl.DataFrame:
-    """A table of a package, which says itself what columns it has. Raises SessionError."""
-    file = f"{name}{SUFFIX}"
-    with _parquet_errors(file):
-        columns = pl.read_parquet_schema(directory / file)
-        table = _scanned(directory, name, rows, columns).drop(ROW).collect()
-    try:
-        return site_table(table)
-    except ValueError as error:
-        raise SessionError(f"{file}: {error}: not a session of rankscope") from error
+def _site_table(path: Path, name: str, rows: int) -> pl.DataFrame:
+    """A table of a package, whose file says what columns it has. Raises SessionError."""
+    with _parquet_errors(path.name):
+        try:
+            columns = site_table(name, pl.read_parquet_schema(path))
+        except ValueError as error:
+            raise SessionError(f"{path.name}: {error}: not a session of rankscope") from error
+        return harmless(_scanned(path, rows, columns).drop(ROW).collect())
 
 
 def lent_bytes() -> int:
@@ -135,7 +132,7 @@ def row_bytes(name: str) -> int:
 def _cut_operations(directory: Path, rows: int, room: int) -> TableRings:
     """The last operations of each dump. Raises SessionError if there is no room for even one of each."""
     with _parquet_errors(f"ops{SUFFIX}"):
-        scan = _scanned(directory, "ops", rows)
+        scan = _scanned(directory / f"ops{SUFFIX}", rows, TABLES["ops"])
         rings = cut_rings(scan, room) if rows * NARROW_BYTES <= max(room, SMALL_BYTES) else None
     if rings is None:
         raise SessionError(f"there is no memory for its {rows:,} operations, nor for the last ones: {MORE_MEMORY}")
@@ -145,17 +142,13 @@ def _cut_operations(directory: Path, rows: int, room: int) -> TableRings:
 def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
     """One table. Columns that its rankscope did not know yet are null. Raises SessionError."""
     if not rows:
-        return empty(TABLES[name])
+        return TABLES[name].empty()
     with _parquet_errors(f"{name}{SUFFIX}"):
-        return _scanned(directory, name, rows).drop(ROW).collect()
+        return _scanned(directory / f"{name}{SUFFIX}", rows, TABLES[name]).drop(ROW).collect()
 
 
-def _scanned(directory: Path, name: str, rows: int, columns: Mapping[str, Any] | None = None) -> pl.LazyFrame:
-    """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form.
-
-    `columns` are those of a table of a package.
-    """
-    path, columns = directory / f"{name}{SUFFIX}", columns or TABLES[name]
+def _scanned(path: Path, rows: int, columns: Mapping[str, Dtype]) -> pl.LazyFrame:
+    """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form."""
     there = pl.read_parquet_schema(path)
     _check_form(path.name, there, columns)
     # numbers of the scan itself: a filter by them is made while the file is read
