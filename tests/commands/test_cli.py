@@ -18,7 +18,7 @@ from rankscope.cli import run
 from rankscope.command_line.group import LOADING, PARTS, rankscope
 from rankscope.commands import view
 from rankscope.commands.source import JobSource
-from rankscope.kinds.view_kinds import VIEW_NAMES
+from rankscope.kinds.view_kinds import VIEWS
 from tests.parsers.dumps import job, named
 
 Captured = pytest.CaptureFixture[str]
@@ -173,7 +173,7 @@ def test_the_debug_log_says_which_dumps_were_read_the_slow_way(tmp_path: Path, d
 def test_the_help_names_each_view() -> None:
     (view_option,) = (param for param in rankscope.commands["view"].params if param.name == "view")
     told = re.findall(r"\w+", view_option.get_help_record(click.Context(rankscope))[1])  # type: ignore[index]
-    assert set(VIEW_NAMES) <= set(told)
+    assert set(VIEWS) <= set(told)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from rankscope.kinds.features import FEATURES, Feature
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, TEXT, InputKind
-from rankscope.parsers.contents import RECOGNISED_KINDS
+from rankscope.parsers.contents import recognised_kinds
 
 READ = [kind for kind in INPUTS.values() if kind.restore]
 
@@ -24,8 +24,8 @@ def test_functions_are_there(kind: InputKind) -> None:
 
 
 def test_what_is_read_is_restored() -> None:
-    assert {kind.name for kind in RECOGNISED_KINDS} <= {kind.name for kind in READ}
-    assert all(kind.decode for kind in RECOGNISED_KINDS)
+    assert {kind.name for kind in recognised_kinds()} <= {kind.name for kind in READ}
+    assert all(kind.decode for kind in recognised_kinds())
     assert [kind.name for kind in READ if not kind.noun] == ["sidecar"]
 
 
@@ -40,7 +40,7 @@ def test_functions_of_texts_are_there() -> None:
         inspect.signature(function(getattr(TEXT, part))).bind(*range(count))
 
 
-@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+@pytest.mark.parametrize("feature", FEATURES.values(), ids=lambda feature: feature.name)
 def test_functions_of_features_are_there(feature: Feature) -> None:
     given = {"settle": 2, "join": 2, "find": 2, "derive": 1, "explain": 3, "section": 2, "record": 2}
     for part, count in given.items():

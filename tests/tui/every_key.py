@@ -80,7 +80,7 @@ class KeyWalk:
 
     async def walk_views(self, but: Collection[str] = (), *, empty: bool = False) -> None:
         """Walks through all views `but` these; where they hold nothing, only if `empty`."""
-        for view in VIEWS:
+        for view in VIEWS.values():
             if view.name in but:
                 continue
 

@@ -248,7 +248,7 @@ async def test_members_and_views_open_and_close() -> None:
         assert type(app.screen).__name__ == "MemberScreen"
         await press(app, pilot, "escape")
         assert app.screen is app.lanes
-        for row in VIEWS:
+        for row in VIEWS.values():
             await press(app, pilot, "v", row.key)
             assert (type(app.screen), getattr(app.screen, "VIEW", "")) == (function(row.page), row.name)
             await press(app, pilot, "escape")

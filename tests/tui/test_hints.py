@@ -13,7 +13,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.load import load
 from rankscope.features.logs.page.messages_page import MessagesScreen
 from rankscope.kinds.functions import function
-from rankscope.kinds.view_kinds import VIEWS, view_named
+from rankscope.kinds.view_kinds import VIEWS
 from rankscope.tui.actions import ACTIONS, DETAIL_PANE, FOOTER, Hint, fitting, hint_line, lane_hints
 from rankscope.tui.controllers.exports import FILE
 from rankscope.tui.detail.screens.groups_page import GroupsScreen
@@ -24,7 +24,7 @@ from tests.tui.drive import PLAIN, bar, board_of, opened, press, screen_text, se
 from tests.tui.jobs import hang, healthy
 
 PALETTE = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in ACTIONS]
-PALETTE += [Choice(f"view {row.name}: {row.meaning}", also=row.also) for row in VIEWS]
+PALETTE += [Choice(f"view {row.name}: {row.meaning}", also=row.also) for row in VIEWS.values()]
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_word_that_nothing_has_finds_nothing() -> None:
 
 
 def test_views_have_letters_of_their_own_and_say_how_to_be_filled() -> None:
-    assert len({row.key for row in VIEWS}) == len({row.name for row in VIEWS}) == len(VIEWS)
+    assert len({row.key for row in VIEWS.values()}) == len({row.name for row in VIEWS.values()}) == len(VIEWS)
     dataset, analysis = healthy()
-    pages: dict[str, Any] = {row.name: function(row.page) for row in VIEWS}
+    pages: dict[str, Any] = {row.name: function(row.page) for row in VIEWS.values()}
     empty = {name for name, page in pages.items() if page.lacks_data(dataset, analysis)}
     assert {"logs", "stacks", "settings", "heat", "breakdown"} <= empty
-    assert all(view_named(name).fill for name in empty - {"findings"})
+    assert all(VIEWS[name].fill for name in empty - {"findings"})
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 200])

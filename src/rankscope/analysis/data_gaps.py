@@ -11,21 +11,26 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Evidence, Finding
 from rankscope.analysis.places import host_steps
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.kinds.functions import function
+from rankscope.kinds.functions import function, is_of_package, names_packages
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema.tables import HOOKS, UNRANKED
 from rankscope.text.wording import byte_count, links_out, plural, ranks_text
 
 MOST_GROUPS = 3
-_LISTED_KINDS = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
-"""Kinds of files whose loss hides no operation; they are only listed."""
-_LINKS_OUT = [kind.name for kind in INPUTS.values() if kind.leads_out]
 
 
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
-    """Findings about the input files."""
-    finders = (function(kind.find) for kind in FINDINGS.values() if kind.find)
-    return [finding for find in finders for finding in find(facts, hung)]
+    """Findings about the input files, and those of rules of installed packages."""
+    findings: list[Finding] = []
+    for call in [kind.find for kind in FINDINGS.values() if kind.find]:
+        if is_of_package(call):
+            # imported only where a package is installed
+            from rankscope.analysis.package_findings import findings_of
+
+            findings += findings_of(call, facts, hung)
+        else:
+            findings += function(call)(facts, hung)
+    return findings
 
 
 def unreadable_files(facts: Facts, _: bool) -> list[Finding]:
@@ -35,7 +40,8 @@ def unreadable_files(facts: Facts, _: bool) -> list[Finding]:
 
 def links_not_followed(facts: Facts, _: bool) -> list[Finding]:
     """Links that lead out of what was named."""
-    links = facts.dataset.files.filter(pl.col("kind").is_in(_LINKS_OUT)).sort("path")
+    kinds = [kind.name for kind in INPUTS.values() if kind.leads_out]
+    links = facts.dataset.files.filter(pl.col("kind").is_in(kinds)).sort("path")
     if links.is_empty():
         return []
     evidence = tuple(Evidence(problem, file=path) for path, problem in links.select("path", "problem").iter_rows())
@@ -50,7 +56,9 @@ def truncated_files(facts: Facts, _: bool) -> list[Finding]:
 
 
 def _files(facts: Facts, kind: str, what: str, *, used: bool) -> list[Finding]:
-    whole = pl.col("kind").is_in(_LISTED_KINDS) | pl.col("problem").str.starts_with(UNRANKED)
+    # the loss of files of these kinds hides no operation; they are only listed
+    listed = [kind.name for kind in INPUTS.values() if not kind.told_if_broken]
+    whole = pl.col("kind").is_in(listed) | pl.col("problem").str.starts_with(UNRANKED)
     broken = facts.dataset.files.filter(pl.col("problem").is_not_null() & ~whole & (pl.col("used") == used))
     rows = broken.sort("path").select("problem", "path", "rank")
     if rows.is_empty():
@@ -199,6 +207,15 @@ def _held_text(row: Mapping[str, Any]) -> str:
     most, held, reserved, gaps = (byte_count(row[name]) for name in ("most", "allocated", "reserved", "gaps"))
     dump = f"at the dump {held} of {reserved} reserved, {gaps} in gaps"
     return f"device {row['device']}: at most {most} in tensors; {dump}"
+
+
+def broken_packages(_: Facts, __: bool) -> list[Finding]:
+    """Installed packages that add nothing, because they are broken."""
+    if not names_packages():
+        return []
+    from rankscope.analysis.package_findings import left_out_packages
+
+    return left_out_packages()
 
 
 def _note(

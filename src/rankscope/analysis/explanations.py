@@ -15,6 +15,7 @@ from rankscope.analysis.model import Analysis, ChainStep, Divergence, Evidence, 
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.kinds.features import called
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import duration, plural, ranks_text
@@ -47,7 +48,7 @@ def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplana
         known = f"the job has {plural(size, 'rank')}, 0 to {size - 1}" if size else "no rank of the job is known"
         raise NoSuchRankError(f"there is no rank {rank}: {known}")
     if dataset.from_traces:
-        explained: RankExplanation = next(called(dataset, "explain"))(dataset, analysis, rank)
+        explained: RankExplanation = function(next(called(dataset, "explain")))(dataset, analysis, rank)
         return explained
     accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)
     if not accusing:

@@ -24,6 +24,7 @@ from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import Scene, verdict
 from rankscope.kinds.features import called
+from rankscope.kinds.functions import function, is_of_package
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
 
@@ -42,7 +43,13 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     suspects, roots = _weighed(scene, roots)
     analysis = _judged(scene, FindingWriter(rules, scene.places), roots, suspects)
     for find in called(facts.dataset, "find"):
-        analysis = find(facts, analysis)
+        if is_of_package(find):
+            # imported only where a package is installed
+            from rankscope.analysis.package_findings import completed
+
+            analysis = completed(find, facts, analysis)
+        else:
+            analysis = function(find)(facts, analysis)
     words = facts.dataset.parts.words
     return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
 
@@ -58,7 +65,7 @@ def standstill(dataset: Dataset) -> Freeze:
 def _freeze(facts: Facts) -> Freeze:
     freeze = judge_freeze(facts)
     for settle in called(facts.dataset, "settle"):
-        freeze = settle(freeze, facts)
+        freeze = function(settle)(freeze, facts)
     return freeze
 
 
@@ -173,7 +180,12 @@ def _judged(scene: Scene, writer: FindingWriter, roots: list[Root], suspects: li
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
     for join in called(facts.dataset, "join"):
-        findings = join(findings, scene)
+        if is_of_package(join):
+            from rankscope.analysis.package_findings import joined
+
+            findings = joined(join, findings, scene)
+        else:
+            findings = function(join)(findings, scene)
     if scene.moves:
         from rankscope.analysis.live_state import held_back
 

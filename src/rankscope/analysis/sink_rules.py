@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope.analysis.deadlocks import DeadlockRules
 from rankscope.analysis.device_roots import DeviceRules
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import (
@@ -27,6 +27,9 @@ from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.text.wording import plural, ranks_text, wait_text
+
+if TYPE_CHECKING:
+    from rankscope.analysis.deadlocks import DeadlockRules
 
 MOST_CANDIDATES = 6
 """Most operations that are compared to find the first in program order."""
@@ -65,22 +68,28 @@ class SinkRules:
         devices = DeviceRules(self.facts, self.graph, self.reliability)
         roots += devices.stopped([n for n in single if n.kind == "device"])
         lost = self.lost
-        deadlocks = DeadlockRules(self.facts, self.graph, self.cohorts)
         operations = [n for n in single if n.kind == "op" and n not in self.judged]
         roots += [root for n in operations if (root := lost.by_counters((n,)) or devices.joined(n)) is not None]
-        roots += [self._circle(members, deadlocks) for members in self.sinks if len(members) > 1]
+        roots += [self._circle(members) for members in self.sinks if len(members) > 1]
         if roots and all(root.residual for root in roots):
-            roots += [self._circle(members, deadlocks) for members in self._circles]
+            roots += [self._circle(members) for members in self._circles]
         return [root for root in roots if self._matters(root)]
 
-    def _circle(self, members: tuple[WaitNode, ...], deadlocks: DeadlockRules) -> Root:
+    def _circle(self, members: tuple[WaitNode, ...]) -> Root:
         """The root of operations that wait for each other."""
-        lost = self.lost
+        lost, deadlocks = self.lost, self._deadlocks
         return (
             lost.by_replicas(members) or lost.by_counters(members) or deadlocks.skipped(members)
             or lost.by_neighbours(members) or deadlocks.strayed(members) or lost.by_exclusion(members)
             or deadlocks.judge(members)
         )  # fmt: skip
+
+    @cached_property
+    def _deadlocks(self) -> DeadlockRules:
+        # imported only for jobs with operations that wait for each other
+        from rankscope.analysis.deadlocks import DeadlockRules
+
+        return DeadlockRules(self.facts, self.graph, self.cohorts)
 
     @cached_property
     def _circles(self) -> list[tuple[WaitNode, ...]]:

@@ -107,8 +107,9 @@ def _without_dumps(scene: Scene, findings: Sequence[Finding]) -> str:
     """The verdict if only stacks were read, or nothing at all."""
     dataset = scene.facts.dataset
     looked = dataset.threads.height > 0
-    if looked and findings:
-        return findings[0].title
+    telling = [f for f in findings if f.kind != "broken-package"]
+    if telling and (looked or dataset.site):
+        return telling[0].title
     if scene.freeze.watched:
         return "no dump can be read yet"
     if dataset.samples.height:

@@ -19,11 +19,12 @@ from rankscope.assemble.repeats import repeat_table
 from rankscope.assemble.secret_texts import without_secrets
 from rankscope.assemble.sources import SourceFile, config_world, left_out_ranks
 from rankscope.kinds.features import FEATURES
-from rankscope.kinds.functions import function
+from rankscope.kinds.functions import PackageError, function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema import Dataset, DumpsBeside, ReadParts
-from rankscope.schema.tables import FILES, FRONTIERS, GROUPS, HOOKS, OPS
+from rankscope.schema.table import harmless, site_table
+from rankscope.schema.tables import FILES, FRONTIERS, GROUPS, HOOKS, OPS, TABLES
 
 
 def assemble(
@@ -54,20 +55,18 @@ def assemble(
         gathered.finish(tables)
     own = next((gathered.attempt for gathered in job.gathered if gathered.attempt is not None and not runs), None)
     number, table = own or (max(0, chosen), attempts.attempt_table(runs))
-    return without_secrets(
-        Dataset(
-            **tables,
-            files=file_table(sources),
-            attempts=table,
-            repeats=repeat_table(sources),
-            attempt=number,
-            world_size=world or told_by_processes,
-            left_out=left_out_ranks(used, world),
-            root=root,
-            beside=DumpsBeside(),
-            parts=ReadParts(),
-        )
+    dataset = Dataset(
+        files=file_table(sources),
+        attempts=table,
+        repeats=repeat_table(sources),
+        attempt=number,
+        world_size=world or told_by_processes,
+        left_out=left_out_ranks(used, world),
+        root=root,
+        beside=DumpsBeside(),
+        parts=ReadParts(),
     )
+    return without_secrets(dataset.with_tables(tables))
 
 
 def _settled_attempts(
@@ -93,12 +92,33 @@ def _add_rows(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ch
     world = 0
     there = {source.kind for source in sources}
     for name in dict.fromkeys(kind.add_rows for kind in INPUTS.values() if kind.name in there and kind.add_rows):
-        told: int = function(name)(tables, sources, choice)
+        added = dict(tables)
+        try:
+            told: int = function(name)(added, sources, choice)
+            theirs = {key: _site_table(name, key, rows) for key, rows in added.items() if key not in TABLES}
+        except PackageError as error:
+            for source in sources:
+                if INPUTS[source.kind].add_rows == name:
+                    source.problem = "; ".join(text for text in (source.problem, str(error)) if text)
+            continue
+        tables.update(added | theirs)
         world = world or told
-    for feature in FEATURES:
+    for feature in FEATURES.values():
         if feature.derive and feature.derived_from in tables:
             function(feature.derive)(tables)
     return world
+
+
+def _site_table(call: str, name: str, frame: Any) -> pl.DataFrame:
+    """A table that a function of a package has added. Raises PackageError."""
+    package, _, place = call.rpartition("/")
+    if not isinstance(frame, pl.DataFrame):
+        raise PackageError(package, place, "adds a table that is none")
+    try:
+        site_table(name, frame.schema)
+    except ValueError as error:
+        raise PackageError(package, place, str(error)) from error
+    return harmless(frame)
 
 
 def _settled_runs(sources: Sequence[SourceFile]) -> list[Attempt]:

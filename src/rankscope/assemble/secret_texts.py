@@ -10,7 +10,6 @@ import polars as pl
 
 from rankscope.schema import Dataset
 from rankscope.schema.table import Table
-from rankscope.schema.tables import TABLES
 from rankscope.text.secrets import HIDDEN, MAY_HOLD, hide, is_secret, value_of
 
 
@@ -19,11 +18,12 @@ def without_secrets(dataset: Dataset) -> Dataset:
 
     Processes with different values of one secret setting keep different stand-ins: (hidden), (hidden 2).
     """
-    tables: dict[str, Any] = {name: _hidden(table, getattr(dataset, name)) for name, table in TABLES.items()}
+    before = dataset.all_tables
+    tables = {table.name: _hidden(table, frame) for table, frame in before}
     tables["settings"] = _hidden_settings(tables["settings"])
-    changed = {name: table for name, table in tables.items() if table is not getattr(dataset, name)}
+    changed = {table.name: tables[table.name] for table, frame in before if tables[table.name] is not frame}
     root = hide(dataset.root)
-    return replace(dataset, root=root, **changed) if changed or root != dataset.root else dataset
+    return replace(dataset.with_tables(changed), root=root) if changed or root != dataset.root else dataset
 
 
 def _hidden(declared: Table, table: pl.DataFrame) -> pl.DataFrame:

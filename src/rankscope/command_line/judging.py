@@ -19,17 +19,17 @@ _FOLLOWING = ("poll", "freeze_after", "on_freeze", "wait")
 
 
 def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    from rankscope.kinds.view_kinds import VIEW_NAMES
+    from rankscope.kinds.view_kinds import VIEWS
 
-    if value is not None and value not in VIEW_NAMES:
-        raise click.BadParameter(f"{value!r} is none of {', '.join(VIEW_NAMES)}")
+    if value is not None and value not in VIEWS:
+        raise click.BadParameter(f"{value!r} is none of {', '.join(VIEWS)}")
     return value
 
 
 def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from rankscope.kinds.view_kinds import VIEW_NAMES
+    from rankscope.kinds.view_kinds import VIEWS
 
-    return [name for name in VIEW_NAMES if name.startswith(incomplete)]
+    return [name for name in VIEWS if name.startswith(incomplete)]
 
 
 @rankscope.command(hidden=True)

@@ -11,6 +11,7 @@ from rankscope.assemble.held_sources import ENTRY_BYTES
 from rankscope.assemble.machine_memory import SHARE, VARIABLE, MemoryLimits
 from rankscope.commands.machine_facts import FolderFacts, LimitFacts, MachineFacts, PolarsFacts, TerminalFacts
 from rankscope.commands.stacks import MISSING_PY_SPY
+from rankscope.kinds.functions import PackageError, function, names_packages
 from rankscope.parsers.workers.machine_share import MOST_PROCESSES, MOST_THREADS
 from rankscope.sessions.session_cache import OFF
 from rankscope.text.wording import byte_count
@@ -49,8 +50,28 @@ def all_checks(facts: MachineFacts) -> list[MachineCheck]:
     return [
         *terminal_checks(facts.terminal), *data_checks(facts.data, facts.watches), *limit_checks(facts.limits),
         *version_checks(facts), polars_check(facts.polars, facts.machine), py_spy_check(facts),
-        cache_check(facts.cache),
+        cache_check(facts.cache), *package_checks(),
     ]  # fmt: skip
+
+
+def package_checks() -> Iterator[MachineCheck]:
+    """Checks of the installed packages that add to rankscope: what each adds, or why it is broken."""
+    if not names_packages():
+        return
+    from rankscope.kinds.site_packages import site_packages
+
+    for package in site_packages():
+        problem = package.problem
+        for call in package.calls:
+            try:
+                function(call)
+            except PackageError as error:
+                problem = problem or str(error)
+        yield _check(
+            "packages", f"{package.name} {package.version}", problem or f"adds {package.adds or 'nothing'}",
+            "update or uninstall it; docs/site_features.md says what such a package may add", wrong=bool(problem),
+            bad=True,
+        )  # fmt: skip
 
 
 def _check(

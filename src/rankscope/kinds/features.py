@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rankscope.kinds.functions import function
+from rankscope.kinds.functions import KindTable
 
 
 class HasTables(Protocol):
@@ -50,7 +50,7 @@ class Feature:
     """Those keys in the report of a job without it."""
 
 
-FEATURES: tuple[Feature, ...] = (
+FEATURES: KindTable[Feature] = KindTable(
     Feature(name="stacks", tables=("threads",), join="features.stacks.host_evidence:with_host_stacks"),
     Feature(
         name="logs",
@@ -120,6 +120,6 @@ FEATURES: tuple[Feature, ...] = (
 """Every feature that takes part in the analysis or the report of a job, in the order of its calls."""
 
 
-def called(dataset: HasTables, call: str) -> Iterator[Callable[..., Any]]:
-    """The functions of one field of the rows, as "find", of the features that the job has something for."""
-    return (function(getattr(row, call)) for row in FEATURES if getattr(row, call) and dataset.has_any(row.tables))
+def called(dataset: HasTables, call: str) -> Iterator[str]:
+    """The functions that one field of the rows names, as "find", of the features that the job has something for."""
+    return (getattr(row, call) for row in FEATURES.values() if getattr(row, call) and dataset.has_any(row.tables))

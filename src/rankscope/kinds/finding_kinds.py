@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rankscope.kinds.functions import KindTable
+
 Severity = Literal["critical", "warning", "info"]
 Status = Literal["healthy", "progressing", "hang", "mismatch", "slow", "failed", "unknown"]
 Standing = Literal["proof", "model", "heuristic"]
@@ -89,7 +91,7 @@ _MISFIT_CLEARS = "its program: if it took the branch that is meant at {subject},
 _GAP = "missing evidence"
 _LESS = "a limit of the evidence, with settings for the next run"
 
-_ROWS = (
+FINDINGS: KindTable[FindingKind] = KindTable(
     FindingKind(
         name="missing-rank", worst="critical", meaning="a member never issued the collective the others wait in",
         needs_stillness=True, absent="culprits", drains_node=True,
@@ -249,8 +251,10 @@ _ROWS = (
         find="analysis.data_gaps:memory_snapshots",
     ),
     FindingKind(name="timing-off", worst="info", meaning=_LESS, find="analysis.data_gaps:timing_off"),
+    FindingKind(
+        name="broken-package", worst="info", find="analysis.data_gaps:broken_packages",
+        meaning="an installed package that adds to rankscope is left out, or a function of it failed",
+    ),
     FindingKind(name="not-frozen", worst="info", status="unknown", status_alone="unknown", meaning=_LESS),
 )  # fmt: skip
-
-FINDINGS: dict[str, FindingKind] = {row.name: row for row in _ROWS}
 """Every kind of finding, by name."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rankscope.kinds.functions import KindTable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputKind:
@@ -273,41 +275,38 @@ DAMAGED = InputKind(
     name="damaged", meaning="a file that begins like a dump, and holds none", may_be_other=True, may_be_dump=True
 )
 
-INPUTS: dict[str, InputKind] = {
-    row.name: row
-    for row in (
-        # its first keys name it; later keys may be those of a recorder
-        TRACE,
-        SIDECAR,
-        # py-spy first: its threads as JSON begin like entries of a recorder
-        PY_SPY,
-        HEALTH_CHECK,
-        TENSOR_NUMBERS,
-        # before environments: its names of modules are texts under texts
-        TENSOR_RECORD,
-        MEMORY_SAMPLES,
-        MODEL_RECORD,
-        TORCH_TRACE,
-        STACK_PROFILE,
-        # before dumps: both are pickles
-        MEMORY_SNAPSHOT,
-        DUMP,
-        ENVIRONMENT,
-        LOG,
-        REPORT,
-        DUPLICATE,
-        ARCHIVE,
-        UNKNOWN,
-        NOT_A_FILE,
-        FILE_LINK_OUT,
-        DIRECTORY_LINK_OUT,
-        UNREAD_DIRECTORY,
-        UNREADABLE,
-        PICKLE,
-        EMPTY,
-        DAMAGED,
-    )
-}
+INPUTS: KindTable[InputKind] = KindTable(
+    # its first keys name it; later keys may be those of a recorder
+    TRACE,
+    SIDECAR,
+    # py-spy first: its threads as JSON begin like entries of a recorder
+    PY_SPY,
+    HEALTH_CHECK,
+    TENSOR_NUMBERS,
+    # before environments: its names of modules are texts under texts
+    TENSOR_RECORD,
+    MEMORY_SAMPLES,
+    MODEL_RECORD,
+    TORCH_TRACE,
+    STACK_PROFILE,
+    # before dumps: both are pickles
+    MEMORY_SNAPSHOT,
+    DUMP,
+    ENVIRONMENT,
+    LOG,
+    REPORT,
+    DUPLICATE,
+    ARCHIVE,
+    UNKNOWN,
+    NOT_A_FILE,
+    FILE_LINK_OUT,
+    DIRECTORY_LINK_OUT,
+    UNREAD_DIRECTORY,
+    UNREADABLE,
+    PICKLE,
+    EMPTY,
+    DAMAGED,
+)
 """Every kind of file, by name; kinds with a test are in the order of the tests."""
 GATHERED: tuple[InputKind, ...] = (LOG, TRACE, PY_SPY)
 """Kinds whose files are gathered, in the order in which they add to the tables: stacks may stand in logs."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rankscope.kinds.functions import KindTable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewKind:
@@ -26,7 +28,7 @@ class ViewKind:
     """Field of `Dataset` without rows of which it holds nothing; "" where its page knows."""
 
 
-VIEWS: tuple[ViewKind, ...] = (
+VIEWS: KindTable[ViewKind] = KindTable(
     ViewKind(
         name="findings",
         key="f",
@@ -185,13 +187,7 @@ VIEWS: tuple[ViewKind, ...] = (
         fill="run rankscope stacks --record 30 -o DUMPS on each host, and give the files too",
     ),
 )
-VIEW_NAMES: tuple[str, ...] = tuple(row.name for row in VIEWS)
-"""Names of the views."""
-
-
-def view_named(name: str) -> ViewKind:
-    """The view of a name; KeyError if there is none."""
-    return {row.name: row for row in VIEWS}[name]
+"""The views by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

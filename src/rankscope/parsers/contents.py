@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from rankscope.kinds.functions import function
+from rankscope.kinds.functions import PackageError, RefusalError, function
 from rankscope.kinds.input_kinds import INPUTS, InputKind
 
 DETAIL_VARIABLE = "RANKSCOPE_TRACE_DETAIL"
@@ -75,7 +76,7 @@ class Growing(Protocol):
         """The whole content so far."""
 
 
-class NotThisKindError(Exception):
+class NotThisKindError(RefusalError):
     """The file only begins like one of this kind; the reader asks the next kind."""
 
 
@@ -90,14 +91,38 @@ class StackFrame(NamedTuple):
 # Registry of the kinds of files, which are rows of `kinds.input_kinds`.
 
 PICKLE = b"\x80"
-RECOGNISED_KINDS = tuple(kind for kind in INPUTS.values() if kind.begins)
-"""Kinds with a test of the first bytes, in the order of the tests."""
+
+
+@cache
+def recognised_kinds() -> tuple[InputKind, ...]:
+    """Kinds with a test of the first bytes, in the order of the tests."""
+    return tuple(kind for kind in INPUTS.values() if kind.begins)
 
 
 def kinds_of(head: bytes, size: int) -> list[InputKind]:
     """The possible kinds of a file of `size` bytes that begins with `head`, in the order of the tests."""
-    possible = [kind for kind in RECOGNISED_KINDS if kind.pickled or not head.startswith(PICKLE)]
-    return [kind for kind in possible if size <= kind.most_bytes and function(kind.begins)(head)]
+    possible = [kind for kind in recognised_kinds() if kind.pickled or not head.startswith(PICKLE)]
+    return [kind for kind in possible if size <= kind.most_bytes and _begins(kind, head)]
+
+
+def _begins(kind: InputKind, head: bytes) -> bool:
+    try:
+        return bool(function(kind.begins)(head))
+    except PackageError:
+        return False  # told of files that nothing else recognises
+
+
+def failed_tests(head: bytes) -> str | None:
+    """The reasons why tests of packages do not know whether a file that begins so is theirs; None without any."""
+    reasons = []
+    for kind in recognised_kinds():
+        if kind.name in INPUTS.ours:
+            continue
+        try:
+            function(kind.begins)(head)
+        except PackageError as error:
+            reasons.append(str(error))
+    return "; ".join(reasons) or None
 
 
 def restore_content(kind: str, header: dict[str, Any], body: memoryview, rows: int) -> DecodedFile:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import orjson
 
+from rankscope.kinds.functions import RefusalError
 from rankscope.parsers.members import Members, shared_members
 from rankscope.text.secrets import clip
 
@@ -76,7 +77,7 @@ NAME_LIMIT = 100
 """Longest name of a global in a message."""
 
 
-class RefusedError(Exception):
+class RefusedError(RefusalError):
     """The pickle asks for a global; the message names it."""
 
     def __init__(self, module: str, name: str) -> None:

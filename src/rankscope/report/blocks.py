@@ -5,13 +5,13 @@ All texts in blocks are data: a form makes them harmless where it draws them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 from rankscope.analysis.model import Analysis
 from rankscope.kinds.features import FEATURES
-from rankscope.kinds.functions import function
+from rankscope.kinds.functions import PackageError, function
 from rankscope.schema import Dataset
 
 if TYPE_CHECKING:
@@ -127,6 +127,29 @@ class Section:
 
 def feature_sections(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
     """The sections of all features that the job has something for, in the order of reports."""
-    for feature in sorted(FEATURES, key=lambda feature: feature.place):
+    for feature in sorted(FEATURES.values(), key=lambda feature: feature.place):
         if feature.section and dataset.has_any(feature.tables):
-            yield from function(feature.section)(dataset, analysis)
+            try:
+                yield from _sections(feature.section, function(feature.section)(dataset, analysis))
+            except PackageError as error:
+                yield Section(feature.name, (Prose(str(error)),))
+
+
+def _sections(call: str, sections: Any) -> Iterable[Section]:
+    """The sections that a feature gives. Raises PackageError if those of a package are no sections of plain blocks."""
+    package, _, place = call.rpartition("/")
+    if not package:
+        ours: Iterable[Section] = sections
+        return ours
+    # imported only where a package is installed
+    import msgspec
+
+    try:
+        for section in sections:
+            for block in section.blocks:
+                if not isinstance(block, Grid | Records | Bullets | Prose) or not isinstance(section.title, str):
+                    raise TypeError("a block of another type")
+                msgspec.convert({field.name: getattr(block, field.name) for field in fields(block)}, type(block))
+    except (TypeError, AttributeError, msgspec.ValidationError) as error:
+        raise PackageError(package, place, "gives something else than sections of blocks of texts") from error
+    return list(sections)

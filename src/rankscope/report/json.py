@@ -18,9 +18,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from rankscope import __version__
 from rankscope.analysis.model import Analysis, Confidence, Finding, Mesh, RankExplanation
 from rankscope.kinds.features import FEATURES
-from rankscope.kinds.finding_kinds import FINDINGS, Severity, Standing, Status
+from rankscope.kinds.finding_kinds import Severity, Standing, Status
 from rankscope.kinds.functions import function
-from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import Dataset
 from rankscope.schema.tables import RECORDERS
 from rankscope.text.secrets import hide
@@ -79,7 +78,7 @@ class InputObject(ReportPart):
     """A file."""
 
     path: str
-    kind: Annotated[str, one_of(INPUTS)]
+    kind: str
     rank: Rank | None
     rows: Count | None
     problem: str | None
@@ -154,7 +153,7 @@ class FindingObject(ReportPart):
     """A finding."""
 
     id: FindingId
-    kind: Annotated[str, one_of(FINDINGS)]
+    kind: str
     severity: Severity
     root_cause: bool
     caused_by: FindingId | None
@@ -289,7 +288,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
         why=list(map(answer_object, analysis.whys)),
     )
     keys = keys_of(core)
-    for feature in FEATURES:
+    for feature in FEATURES.values():
         keys |= feature.absent
         if feature.record and dataset.has_any(feature.tables):
             keys |= keys_of(function(feature.record)(dataset, analysis))

@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 
@@ -20,7 +19,6 @@ from rankscope.report.stand_ins import StandInNames
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 from rankscope.schema.table import Holds, Table
-from rankscope.schema.tables import TABLES
 from rankscope.text.secrets import value_of
 
 _FIRST_TABLES = ("files", "stacks", "threads", "messages", "settings", "comms", "ras")
@@ -66,10 +64,10 @@ class Redaction:
         """The tables with names replaced in every column of text that they do not declare as rankscope's own."""
         names = self._names
         self.learn(dataset)
-        tables: dict[str, Any] = {table.name: self.table(table, frame) for table, frame in _tables(dataset)}
+        tables = {table.name: self.table(table, frame) for table, frame in _tables(dataset)}
         beside = dataset.beside
         beside = beside._replace(directory=names.path(beside.directory)) if beside.ranks else beside
-        return replace(dataset, **tables, root=self.title(dataset.root), beside=beside)
+        return replace(dataset.with_tables(tables), root=self.title(dataset.root), beside=beside)
 
     def title(self, title: str) -> str:
         """The paths of a user, or the address of a server."""
@@ -180,7 +178,8 @@ def _racks(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def _tables(dataset: Dataset) -> list[tuple[Table, pl.DataFrame]]:
     """All tables with their frames, those that reports show first."""
-    return [(TABLES[name], getattr(dataset, name)) for name in dict.fromkeys((*_FIRST_TABLES, *TABLES))]
+    places = {name: place for place, name in enumerate(_FIRST_TABLES)}
+    return sorted(dataset.all_tables, key=lambda table: places.get(table[0].name, len(places)))
 
 
 def _texts(dataset: Dataset, *, hosts: bool) -> Iterator[str]:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from typing import Any, cast, get_type_hints
 
 import msgspec
+from msgspec import Struct
 
 from rankscope.kinds.features import FEATURES
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
+from rankscope.kinds.input_kinds import INPUTS
 from rankscope.report.json import CoreReport, Json, ReportError
 from rankscope.report.watch_lines import WatchLine
 
@@ -22,7 +25,7 @@ REF = "#/$defs/{name}"
 
 def _keys_of_features() -> Iterator[tuple[str, Any, Any]]:
     """Name, type and default of each key: those of the struct that the function of a row says that it returns."""
-    for feature in FEATURES:
+    for feature in FEATURES.ours.values():
         if feature.record:
             for key in msgspec.structs.fields(get_type_hints(function(feature.record))["return"]):
                 yield key.name, key.type, msgspec.field(default=key.default)
@@ -37,9 +40,19 @@ JobReport = cast(
 """The whole report; its keys are those of `CoreReport` and of all features."""
 
 
+def _components(*types: type[Struct]) -> tuple[tuple[Json, ...], dict[str, Json]]:
+    """The schemas of types, and of the objects inside of them."""
+    schemas, parts = msgspec.json.schema_components(types, ref_template=REF)
+    # not in the types: installed packages add kinds, and their modules may import these
+    for name, kinds in (("FindingObject", FINDINGS), ("InputObject", INPUTS)):
+        if name in parts:
+            parts[name]["properties"]["kind"] = {"enum": list(kinds), "type": "string"}
+    return schemas, parts
+
+
 def report_schema() -> Json:
     """The schema of `rankscope report --format json`, also of an error."""
-    (report, error), parts = msgspec.json.schema_components([JobReport, ReportError], ref_template=REF)
+    (report, error), parts = _components(JobReport, ReportError)
     return {
         "$schema": DRAFT,
         "title": "rankscope report --format json",
@@ -51,7 +64,7 @@ def report_schema() -> Json:
 
 def watch_schema() -> Json:
     """The schema of a line of `rankscope watch --format json`."""
-    (line,), parts = msgspec.json.schema_components([WatchLine], ref_template=REF)
+    (line,), parts = _components(WatchLine)
     return {
         "$schema": DRAFT,
         "title": "a line of rankscope watch --format json",

@@ -21,7 +21,6 @@ MOST_VALUES = 6
 """Most values of one setting in a report for people."""
 MOST_SHOWN = 20
 """Most settings in a report for people."""
-_SETTING_FINDINGS = frozenset(kind.name for kind in FINDINGS.values() if kind.of_settings)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
 
 
@@ -169,7 +168,7 @@ def value_phrases(one: ReportedSetting) -> list[str]:
 def mentioning_finding(one: ReportedSetting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that mentions this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
-    about = (f for f in analysis.findings if f.kind in _SETTING_FINDINGS)
+    about = (f for f in analysis.findings if FINDINGS[f.kind].of_settings)
     return next((f for f in about if any(map(name.search, (f.title, f.explanation, *_texts(f))))), None)
 
 

@@ -21,7 +21,7 @@ from rankscope.analysis.model import (
     Reason,
 )
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.kinds.input_kinds import INPUTS
+from rankscope.kinds.input_kinds import INPUTS, UNKNOWN
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
 from rankscope.text.wording import LONGEST_RANGES, duration, group_name, moment, plural, rank_ranges, ranks_text
@@ -167,19 +167,16 @@ def unread(dataset: Dataset) -> list[UnreadFiles]:
     """Files that could not be read, by reason, in order of the files; links that lead out are the last."""
     reasons: dict[str, list[str]] = {}
     rows = dataset.files.select("path", "problem", "kind").drop_nulls("problem").iter_rows()
-    for path, problem, _ in sorted(rows, key=lambda row: INPUTS[row[2]].leads_out):
+    for path, problem, _ in sorted(rows, key=lambda row: INPUTS.get(row[2], UNKNOWN).leads_out):
         reasons.setdefault(problem, []).append(path)
     return [UnreadFiles(problem, tuple(paths)) for problem, paths in reasons.items()]
-
-
-_READ = sorted((kind for kind in INPUTS.values() if kind.noun), key=lambda kind: kind.place)
-"""Kinds of files that are read, in their order in the reports."""
 
 
 def summary(dataset: Dataset) -> str:
     """The input in one line: "4 ranks, 2 groups, 4 dumps with 380 operations"; without dumps only what is there."""
     used = dataset.files.filter("used")["kind"].to_list()
-    read = [(used.count(kind.name), kind.noun) for kind in _READ if kind.name in used] or [(0, "dump")]
+    kinds = sorted((kind for kind in INPUTS.values() if kind.noun and kind.name in used), key=lambda kind: kind.place)
+    read = [(used.count(kind.name), kind.noun) for kind in kinds] or [(0, "dump")]
     *most, last = (plural(number, noun) for number, noun in read)
     files = f"{', '.join(most)} and {last}" if most else last
     operations = dataset.traced.height if dataset.from_traces else dataset.ops.height

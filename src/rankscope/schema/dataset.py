@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from rankscope.kinds.input_kinds import DUMP, INPUTS, LOG
-from rankscope.schema.tables import HOOKS, JobTables
+from rankscope.schema.table import Table, site_table
+from rankscope.schema.tables import HOOKS, TABLES, JobTables
 from rankscope.text.wording import SECOND_NS, ranks_text
 
 OVERDUE_NS = 120_000_000_000
@@ -36,9 +37,6 @@ class Group:
     """Global ranks; the position is the rank within the group."""
     membership: str
     has_p2p: bool
-
-
-_HOLDS_FILES = [kind.name for kind in INPUTS.values() if kind.holds_files]
 
 
 class DumpsBeside(NamedTuple):
@@ -72,6 +70,8 @@ ALL_PARTS = ReadParts()
 class Dataset(JobTables):
     """All tables of one attempt of one job, and what they tell of it."""
 
+    site: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    """Tables that installed packages add, by name."""
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -85,7 +85,25 @@ class Dataset(JobTables):
 
     def has_any(self, tables: Iterable[str]) -> bool:
         """Whether one of these tables has a row."""
-        return any(getattr(self, name).height for name in tables)
+        return any(self.table(name).height for name in tables)
+
+    def table(self, name: str) -> pl.DataFrame:
+        """The table of that name, rankscope's own or one of a package; without rows or columns if there is none."""
+        if name in TABLES:
+            own: pl.DataFrame = getattr(self, name)
+            return own
+        return self.site.get(name, pl.DataFrame())
+
+    @property
+    def all_tables(self) -> list[tuple[Table, pl.DataFrame]]:
+        """All tables with their declarations, those of packages last."""
+        ours = [(table, self.table(name)) for name, table in TABLES.items()]
+        return ours + [(site_table(name, frame.schema), frame) for name, frame in self.site.items()]
+
+    def with_tables(self, tables: Mapping[str, pl.DataFrame]) -> Dataset:
+        """The Dataset with other tables, rankscope's own or those of packages, under their names."""
+        ours: dict[str, Any] = {name: table for name, table in tables.items() if name in TABLES}
+        return replace(self, **ours, site={**self.site, **{n: t for n, t in tables.items() if n not in TABLES}})
 
     @property
     def told_by_logs(self) -> bool:
@@ -290,7 +308,8 @@ class Dataset(JobTables):
     @cached_property
     def unread_directories(self) -> tuple[tuple[str, str], ...]:
         """Path and problem of directories that were not read, and may hold files of any rank."""
-        held = self.files.filter(pl.col("kind").is_in(_HOLDS_FILES)).sort("path")
+        kinds = [kind.name for kind in INPUTS.values() if kind.holds_files]
+        held = self.files.filter(pl.col("kind").is_in(kinds)).sort("path")
         return tuple(held.select("path", "problem").iter_rows())
 
     @cached_property

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import polars as pl
 
+from rankscope.text.escaping import plain
+
 Dtype = pl.DataType | type[pl.DataType]
 Holds = Literal["text", "host", "path", "json", "setting", "ours"]
 """What a column of text holds, which says how it is redacted: text of any kind; the name of a host; a path of a file;
@@ -75,6 +77,27 @@ class Table(Mapping[str, Dtype]):
             if _is_text(dtype)
         }
         return {name: holds for name, holds in held.items() if holds != "ours"}
+
+
+def site_table(name: str, columns: Mapping[str, pl.DataType]) -> Table:
+    """The declaration of a table that an installed package adds; names of columns of text say what these hold.
+
+    Raises ValueError for a column that is neither number nor text: what text lies inside of it would not be redacted.
+    """
+    declared: dict[str, Column] = {}
+    for column, dtype in columns.items():
+        if not (column.isidentifier() and (dtype.is_numeric() or dtype in (pl.Boolean, pl.String))):
+            raise ValueError(f"column {column!a} is neither number nor text")
+        holds: Holds = "host" if column.endswith("host") else "path" if column == "path" else "text"
+        declared[column] = Column(dtype, holds=holds if dtype == pl.String else None)
+    return Table(name, "", **declared)
+
+
+def harmless(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame of a table of a package with its texts made fit for any screen."""
+    texts = [column for column, dtype in frame.schema.items() if dtype == pl.String]
+    shown = {column: {text: plain(text) for text in frame[column].drop_nulls().unique()} for column in texts}
+    return frame.with_columns(pl.col(column).replace(changes) for column, changes in shown.items())
 
 
 def _is_text(dtype: Any) -> bool:

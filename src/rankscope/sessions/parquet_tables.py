@@ -16,6 +16,7 @@ from rankscope.assemble.held_sources import ENTRY_BYTES, MORE_MEMORY, SMALL_BYTE
 from rankscope.assemble.machine_memory import SHARE, MemorySizeError, memory_limits
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.schema import Dataset
+from rankscope.schema.table import Dtype, harmless, site_table
 from rankscope.schema.tables import TABLES
 from rankscope.sessions.table_rings import NARROW_BYTES, ROW, TableRings, cut_rings, with_cut_rings
 from rankscope.text.wording import byte_count
@@ -23,7 +24,11 @@ from rankscope.text.wording import byte_count
 MOST_RANKS = 1 << 20
 """Most ranks of a job; no file may name a higher one."""
 SUFFIX = ".parquet"
+SITE = "site."
+"""Beginning of the names of tables of installed packages."""
 _CELL_BYTES = 8
+_SITE_BYTES = 64
+"""Usual bytes of a row of a table of a package."""
 _MOST_REASON = 200
 _REFERENCES = {"file": "files", "group": "groups", "track": "tracks", "span": "spans"}
 """Columns that hold rows of another table."""
@@ -50,9 +55,9 @@ def session_file(path: Path, within: str) -> Iterator[IO[bytes]]:
 def write_tables(dataset: Dataset, directory: Path) -> dict[str, int]:
     """Writes each table that has rows; returns the number of rows of each. Raises OSError."""
     rows = {}
-    for name in TABLES:
-        frame: pl.DataFrame = getattr(dataset, name)
+    for table, frame in dataset.all_tables:
         if frame.height:
+            name = table.name if table.name in TABLES else f"{SITE}{table.name}"
             # through memory, for polars tells no reason where a disk is full
             content = io.BytesIO()
             frame.write_parquet(content, compression="zstd", compression_level=1)
@@ -69,6 +74,7 @@ class StoredTables:
     """The tables of a session."""
 
     tables: dict[str, pl.DataFrame]
+    """By their names; those of packages are last."""
     last: int | None = None
     """Number of the last operations of each dump that were read; None if all were."""
 
@@ -79,7 +85,8 @@ def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = N
 
     Operations that need more than `memory` bytes, by default a share of what the machine lends, are read in part.
     """
-    unknown = sorted(set(rows) - set(TABLES))
+    theirs = {f"{SITE}{key}": key for key in (name.removeprefix(SITE) for name in rows) if key not in TABLES}
+    unknown = sorted(name for name in rows if name not in TABLES and not theirs.get(name, "").isidentifier())
     if unknown:
         raise SessionError(f"its table {unknown[0]!r} is of a newer rankscope: update rankscope, or ingest again")
     for name in rows:
@@ -95,7 +102,18 @@ def read_tables(directory: Path, rows: Mapping[str, int], memory: int | None = N
     tables = tables if rings is None else with_cut_rings(tables, rings)
     for problem in _broken_references(tables):
         raise SessionError(problem)
+    tables |= {key: _site_table(directory / f"{name}{SUFFIX}", key, rows[name]) for name, key in theirs.items()}
     return StoredTables(tables, None if rings is None else rings.last)
+
+
+def _site_table(path: Path, name: str, rows: int) -> pl.DataFrame:
+    """A table of a package, whose file says what columns it has. Raises SessionError."""
+    with _parquet_errors(path.name):
+        try:
+            columns = site_table(name, pl.read_parquet_schema(path))
+        except ValueError as error:
+            raise SessionError(f"{path.name}: {error}: not a session of rankscope") from error
+        return harmless(_scanned(path, rows, columns).drop(ROW).collect())
 
 
 def lent_bytes() -> int:
@@ -108,13 +126,13 @@ def lent_bytes() -> int:
 
 def row_bytes(name: str) -> int:
     """The usual bytes of one row of a table in memory, without the content of its texts and lists."""
-    return _CELL_BYTES * len(TABLES[name])
+    return _CELL_BYTES * len(TABLES.get(name, ())) or _SITE_BYTES
 
 
 def _cut_operations(directory: Path, rows: int, room: int) -> TableRings:
     """The last operations of each dump. Raises SessionError if there is no room for even one of each."""
     with _parquet_errors(f"ops{SUFFIX}"):
-        scan = _scanned(directory, "ops", rows)
+        scan = _scanned(directory / f"ops{SUFFIX}", rows, TABLES["ops"])
         rings = cut_rings(scan, room) if rows * NARROW_BYTES <= max(room, SMALL_BYTES) else None
     if rings is None:
         raise SessionError(f"there is no memory for its {rows:,} operations, nor for the last ones: {MORE_MEMORY}")
@@ -126,12 +144,11 @@ def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
     if not rows:
         return TABLES[name].empty()
     with _parquet_errors(f"{name}{SUFFIX}"):
-        return _scanned(directory, name, rows).drop(ROW).collect()
+        return _scanned(directory / f"{name}{SUFFIX}", rows, TABLES[name]).drop(ROW).collect()
 
 
-def _scanned(directory: Path, name: str, rows: int) -> pl.LazyFrame:
+def _scanned(path: Path, rows: int, columns: Mapping[str, Dtype]) -> pl.LazyFrame:
     """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form."""
-    path, columns = directory / f"{name}{SUFFIX}", TABLES[name]
     there = pl.read_parquet_schema(path)
     _check_form(path.name, there, columns)
     # numbers of the scan itself: a filter by them is made while the file is read

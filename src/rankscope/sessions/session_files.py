@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rankscope.assemble.read_parts import shortened
 from rankscope.assemble.secret_texts import without_secrets
@@ -51,9 +50,12 @@ def read_dataset(directory: Path, manifest: Manifest, memory: int | None = None,
     `memory` and `within` are those of `read_tables`. It has no secrets, whatever wrote it. Raises SessionError.
     """
     stored = read_tables(directory, manifest.rows, memory, within)
-    filled: dict[str, Any] = {
-        **stored.tables, "attempt": manifest.attempt, "world_size": manifest.world_size,
-        "left_out": frozenset(manifest.left_out), "root": manifest.root, "beside": DumpsBeside(*manifest.beside),
-        "parts": manifest.part if stored.last is None else shortened(manifest.part, stored.last),
-    }  # fmt: skip
-    return without_secrets(Dataset(**filled))
+    dataset = Dataset(
+        attempt=manifest.attempt,
+        world_size=manifest.world_size,
+        left_out=frozenset(manifest.left_out),
+        root=manifest.root,
+        beside=DumpsBeside(*manifest.beside),
+        parts=manifest.part if stored.last is None else shortened(manifest.part, stored.last),
+    )
+    return without_secrets(dataset.with_tables(stored.tables))

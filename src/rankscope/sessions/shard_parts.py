@@ -20,6 +20,7 @@ from rankscope import __version__
 from rankscope.assemble.held_sources import RingRoom
 from rankscope.assemble.secret_texts import hidden_header
 from rankscope.assemble.sources import SourceFile
+from rankscope.kinds.functions import PackageError
 from rankscope.kinds.input_kinds import UNREADABLE
 from rankscope.parsers.contents import restore_content
 from rankscope.parsers.files.directory_walk import FoundPath
@@ -185,10 +186,13 @@ class _PartMessages:
 
 
 def _source(facts: _FileFacts, body: memoryview) -> SourceFile:
-    content = None
+    content, problem = None, facts.problem
     if facts.decoded is not None:
-        content = restore_content(facts.kind, facts.decoded, body, facts.rows)
-    return SourceFile(facts.shown, facts.kind, facts.size, facts.mtime_ns, facts.problem, content)
+        try:
+            content = restore_content(facts.kind, facts.decoded, body, facts.rows)
+        except PackageError as error:
+            problem = str(error)
+    return SourceFile(facts.shown, facts.kind, facts.size, facts.mtime_ns, problem, content)
 
 
 def missing_sources(heads: Sequence[PartHead], reason: str) -> list[SourceFile]:

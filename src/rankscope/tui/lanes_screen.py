@@ -143,9 +143,9 @@ class LanesScreen(Screen[None]):
         """Lets an action or a view be chosen by its name."""
         actions = [action for action in ACTIONS if action.id != "command_palette"]
         doing = [partial(self._do, action) for action in actions]
-        doing += [partial(self.open_view, row.name) for row in VIEWS]
+        doing += [partial(self.open_view, name) for name in VIEWS]
         choices = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in actions]
-        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS]
+        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS.values()]
         self.choose("what to do", choices, lambda index: doing[index]())
 
     def _do(self, action: Action) -> None:

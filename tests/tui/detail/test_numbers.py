@@ -21,7 +21,7 @@ from rankscope.features.numbers.page.number_grid import (
 )
 from rankscope.features.numbers.page.numbers_page import NumbersScreen
 from rankscope.features.numbers.rules.model import NumberMarks, RowState, number_results
-from rankscope.kinds.view_kinds import view_named
+from rankscope.kinds.view_kinds import VIEWS
 from rankscope.tui.letters import CHARACTERS, SHIFT, Mark
 from rankscope.tui.model import build_model
 from rankscope.tui.selection import Selection
@@ -133,7 +133,7 @@ async def test_names_from_files_are_plain_and_searched() -> None:
 def test_without_numbers_it_says_what_to_record() -> None:
     dataset = JobBuilder(2).build()
     assert NumbersScreen.lacks_data(dataset, Analysis("", "unknown"))
-    assert "numbers.start(" in view_named("numbers").fill
+    assert "numbers.start(" in VIEWS["numbers"].fill
 
 
 def test_names_keep_their_ends() -> None:

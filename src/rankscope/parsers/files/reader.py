@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Any, cast
 
-from rankscope.kinds.functions import function
+from rankscope.kinds.functions import PackageError, function
 from rankscope.kinds.input_kinds import (
     ARCHIVE,
     DAMAGED,
@@ -31,7 +31,7 @@ from rankscope.kinds.input_kinds import (
     InputKind,
 )
 from rankscope.parsers import streams
-from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, kinds_of
+from rankscope.parsers.contents import DecodedFile, LogStretch, NotThisKindError, failed_tests, kinds_of
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.parsers.files import foreign_files
 from rankscope.parsers.flight_recorder.decode import NOT_A_DUMP, NotADumpError
@@ -241,8 +241,12 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
         found: DecodedFile | None = function(TEXT.read)(stream, place.size, parts, place.named, place.given)
+        failed = failed_tests(head)
         if found is not None:
+            found.problem = "; ".join(text for text in (found.problem, failed) if text) or None
             return place.found(LOG, found.problem, found)
+        if failed and first:
+            return place.found(UNKNOWN, failed)
     if kinds and kinds[0].read:
         return _streamed(kinds[0], stream, place)
     return _whole(stream, head, kinds, place) if first else None
@@ -279,6 +283,8 @@ def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileCont
     try:
         with memory_limit(STREAM_BYTES):
             found: DecodedFile = function(kind.read)(stream, place.size, parts)
+    except PackageError as error:
+        return place.found(kind, str(error))
     except RefusedError as error:
         return place.found(PICKLE, str(error))
     except NotThisKindError as error:
@@ -304,6 +310,8 @@ def _decode(kind: InputKind, data: bytes, damage: str | None, place: _FilePlace)
     try:
         with memory_limit(len(data)):
             decoded: DecodedFile = function(kind.decode)(data)
+    except PackageError as error:
+        return place.found(kind, str(error))
     except RefusedError as error:
         return place.found(PICKLE, str(error))
     except NotThisKindError as error:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import orjson
 
+from rankscope.kinds.functions import RefusalError
 from rankscope.parsers.flight_recorder import clog, dump_columns, fast_reader
 from rankscope.parsers.flight_recorder.dump_columns import FRAME_LIMIT, is_dump, split_document
 from rankscope.parsers.flight_recorder.model import Dump
@@ -119,7 +120,7 @@ _GLOBALS = (b"c", b"\x8c")
 """Beginnings of a pickle that asks for a global at once: it is refused by name."""
 
 
-class NotADumpError(Exception):
+class NotADumpError(RefusalError):
     """The file is no dump; the message says what it is."""
 
 

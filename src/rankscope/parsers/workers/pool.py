@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, TypeAlias
 
+from rankscope.kinds.functions import PackageError
 from rankscope.parsers.contents import DecodedFile, LogStretch, restore_content
 from rankscope.parsers.files.directory_walk import FoundPath
 from rankscope.parsers.workers.machine_share import interpreter_command, process_count
@@ -359,12 +360,14 @@ def _order(task: Task) -> dict[str, Any]:
 
 
 def _result(task: Task, header: dict[str, Any], body: memoryview) -> Result:
-    content = header["decoded"]
-    decoded = None if content is None else restore_content(header["kind"], content, body, header["rows"])
+    content, decoded, problem = header["decoded"], None, header["problem"]
+    if content is not None:
+        try:
+            decoded = restore_content(header["kind"], content, body, header["rows"])
+        except PackageError as error:
+            problem = str(error)
     stretch = None if header["stretch"] is None else LogStretch(*header["stretch"])
-    return Result(
-        task, header["inner"], header["kind"], header["problem"], header["size"], header["mtime_ns"], decoded, stretch
-    )  # fmt: skip
+    return Result(task, header["inner"], header["kind"], problem, header["size"], header["mtime_ns"], decoded, stretch)
 
 
 def _stamp(values: list[int] | None) -> tuple[int, int, int] | None:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rankscope.kinds.functions import function
-from rankscope.kinds.view_kinds import VIEWS, ViewKind, view_named
+from rankscope.analysis.model import Analysis
+from rankscope.kinds.functions import PackageError, function
+from rankscope.kinds.view_kinds import VIEWS, ViewKind
+from rankscope.schema import Dataset
 from rankscope.tui.cell_selection import place_of_selection
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
@@ -42,7 +44,7 @@ class Pages:
     def open_members(self) -> None:
         """Opens all members of the collective under the cursor; where there are no lanes, the fullest view."""
         if not self._boards.has_lanes:
-            self._open(view_named(self._fullest() or "files"))
+            self._open(VIEWS[self._fullest() or "files"])
             return
         from rankscope.tui.detail.screens.member_page import MemberScreen
 
@@ -61,8 +63,8 @@ class Pages:
     def choose_view(self) -> None:
         """Offers the views by name and letter; those of which nothing is loaded come last, and say so."""
         whole = self._boards.whole
-        empty = {row.name: _class_of(row).lacks_data(whole.dataset, whole.analysis) for row in VIEWS}
-        rows = sorted(VIEWS, key=lambda row: empty[row.name])
+        empty = {row.name: _lacks_data(row, whole.dataset, whole.analysis) for row in VIEWS.values()}
+        rows = sorted(VIEWS.values(), key=lambda row: empty[row.name])
         choices = [
             Choice(
                 f"{row.name:<10} {self._without(row) if empty[row.name] else row.meaning}", row.key, dim=empty[row.name]
@@ -82,16 +84,16 @@ class Pages:
         if not name and not self._boards.has_lanes and not telling:
             name = self._fullest()
         if name:
-            self._open(view_named(name))
+            self._open(VIEWS[name])
 
     def _fullest(self) -> str:
         """The name of the fullest view of an input without operations; "" if all are empty."""
-        whole, rows = self._boards.whole, (view_named(one) for one in TELLING)
-        return next((r.name for r in rows if not _class_of(r).lacks_data(whole.dataset, whole.analysis)), "")
+        whole, rows = self._boards.whole, (VIEWS[one] for one in TELLING)
+        return next((r.name for r in rows if not _lacks_data(r, whole.dataset, whole.analysis)), "")
 
     def opener(self, name: str) -> Callable[[], None]:
         """A function that opens the view `name`."""
-        return lambda: self._open(view_named(name))
+        return lambda: self._open(VIEWS[name])
 
     @property
     def on_top(self) -> Page | None:
@@ -105,18 +107,19 @@ class Pages:
         """Opens the view on the screen anew, on the data that is there now."""
         before = self.on_top
         if before is not None:
-            page = self._made(view_named(before.VIEW))
-            page.wanted = before.wanted
             self._view.app.pop_screen()
-            self._push(page)
+            self._open(VIEWS[before.VIEW], before.wanted)
 
-    def _open(self, view: ViewKind) -> None:
-        self._push(self._made(view))
-
-    def _made(self, view: ViewKind) -> Page:
+    def _open(self, view: ViewKind, wanted: str = "") -> None:
+        """Opens a view; of one whose package failed, says so."""
         whole = self._boards.whole
-        page: Page = _class_of(view)(whole.dataset, whole.analysis, self._view.options)
-        return page
+        try:
+            page: Page = _page_class(view)(whole.dataset, whole.analysis, self._view.options)
+        except PackageError as error:
+            self._view.note(str(error))
+        else:
+            page.wanted = wanted
+            self._push(page)
 
     def _push(self, page: Page) -> None:
         page.is_early = self._boards.whole.is_partial
@@ -143,6 +146,21 @@ class Pages:
             self._go(result)
 
 
-def _class_of(view: ViewKind) -> Any:
-    """The class of the page of a view; its module is imported now."""
-    return function(view.page)
+def _page_class(view: ViewKind) -> Any:
+    """The class of the page of a view; its module is imported now. Raises PackageError."""
+    found: Any = function(view.page)
+    package, _, place = view.page.rpartition("/")
+    if not package:
+        return found
+    # imported only where a package is installed
+    from rankscope.tui.detail.screens.site_page import guarded_page
+
+    return guarded_page(found, package, place, view.name)
+
+
+def _lacks_data(view: ViewKind, dataset: Dataset, analysis: Analysis) -> bool:
+    """Whether an input holds nothing for a view; one whose package failed has something to say."""
+    try:
+        return bool(_page_class(view).lacks_data(dataset, analysis))
+    except PackageError:
+        return False

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis
-from rankscope.kinds.view_kinds import view_named
+from rankscope.kinds.view_kinds import VIEWS
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.given_input import GivenInput, quoted
@@ -90,8 +90,8 @@ class Page(ModalScreen[Result]):
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether an input holds nothing for this page."""
         del analysis
-        table = view_named(cls.VIEW).table if cls.VIEW else ""
-        return bool(table) and getattr(dataset, table).is_empty()
+        table = VIEWS[cls.VIEW].table if cls.VIEW else ""
+        return bool(table) and dataset.table(table).is_empty()
 
     @property
     def title_text(self) -> str:
@@ -100,7 +100,7 @@ class Page(ModalScreen[Result]):
 
     def how_to_fill(self) -> list[Line]:
         """Text for an input that holds nothing of it: what is missing, and the command or setting that brings it."""
-        kind = view_named(self.VIEW)
+        kind = VIEWS[self.VIEW]
         if self.is_early:
             return wrapped(
                 [line(Span(f"{kind.empty} yet", "warn"), ": the rest of the files is being read")], self.size.width - 1
