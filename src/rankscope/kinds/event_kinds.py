@@ -169,6 +169,10 @@ _ROWS = (
     ),
     EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
+    EventKind(
+        name="abort", severity="error", is_failure=True,
+        meaning="an exception of C++ that nobody caught, which ends its process by SIGABRT",
+    ),
     EventKind(name="group-left", meaning="a process ended without destroying its process groups: a warning"),
     EventKind(
         name="launch", by_launcher=True, is_bulk=True, meaning="how many processes and hosts a launcher starts"

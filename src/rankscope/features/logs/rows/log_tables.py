@@ -18,6 +18,7 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.bounded_rows import LEFT_OUT, STACKS, left_out
 from rankscope.features.logs.read.model import IS_P2P, LogContent, only_starts
 from rankscope.features.logs.rows import launchers, log_messages, process_ranks
+from rankscope.features.logs.rows.abort_ranks import add_abort_ranks
 from rankscope.features.logs.rows.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.features.logs.rows.comm_groups import LogAgreement, compare_logs, group_evidence, housed_rows
 from rankscope.features.logs.rows.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
@@ -67,8 +68,9 @@ class JobLogs(Gathered):
         return tables, max(world, 1 + (int(highest) if isinstance(highest, int) else -1))
 
     def finish(self, tables: Tables) -> None:
-        """Gives lines of kernels and schedulers their ranks."""
+        """Gives lines of kernels, schedulers and the C++ runtime their ranks."""
         add_hardware_ranks(tables, self.sources, self.scene)
+        add_abort_ranks(tables, self.sources, self.scene.world)
 
 
 def gather_logs(job: GatheredJob) -> JobLogs | None:

@@ -20,12 +20,13 @@ _END_WORDS = (
     " died, exit code", " noticed that process rank ", "Kill process ", "oom_reaper: reaped process ",
     "\": badness ",
 )  # fmt: skip
+_ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "  what():  ")
 _HARDWARE_WORDS = (
     "NVRM: ", "SXid (PCI:", "mlx5_core ", "Link DOWN", "NIC Link is Down", "amdgpu ", "GPU[", "XID ", "DBEs",
     "ouble Bit ECC", "ouble bit ECC", "row remapping failed", "NVLink link", "uncorrectable memory error",
     "GPU 0000", "hca_id:", "# Port counters:",
 )  # fmt: skip
-LITERALS = (*_END_WORDS, *_HARDWARE_WORDS)
+LITERALS = (*_END_WORDS, *_HARDWARE_WORDS, *_ABORT_WORDS)
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
 _EXIT = re.compile(r"Exited with exit code (\d{1,5})")
@@ -281,12 +282,61 @@ _AGGREGATE = "Aggregate"
 """Section of counts since the device was made, which tell nothing of this job."""
 
 
-def begins(record: Record) -> DeviceReport | None:
-    """The report that begins with a line, if it names a device."""
+def begins(record: Record) -> DeviceReport | AbortReport | None:
+    """The report that begins with a line, if it names a device, or the end of a process by an exception of C++."""
+    if any(word in record.text for word in _ABORT_WORDS):
+        return AbortReport.begun(record)
     for at, head in enumerate(_HEADS):
         if (found := head.match(record.text)) is not None:
             return DeviceReport(record, found[1], is_gpu=at == 0)
     return None
+
+
+_UNCAUGHT = re.compile(
+    r"terminate called (?:after throwing an instance of '([^']{1,200})'|recursively|without an active exception)"
+    r"|terminating due to uncaught exception of type ([\w:<>, ]{1,200}?)(?:: (.*))?$"
+)
+_WHAT = re.compile(r"^  what\(\):  (.*)")
+_BETWEEN = 8
+"""Most lines of other processes between the two lines of an uncaught exception."""
+
+
+@dataclass
+class AbortReport:
+    """What the C++ runtime says of an exception that nobody caught, which ends its process by SIGABRT.
+
+    Two lines of libstdc++, of which one may be lost among those of other processes; one of libc++. Values: `exception`,
+    the name of its class, "" if unknown; `message`, "" without one.
+    """
+
+    head: Record
+    exception: str = ""
+    message: str = ""
+    patience: int = _BETWEEN
+    quotes = False
+    named_rank = None
+
+    @classmethod
+    def begun(cls, record: Record) -> AbortReport | None:
+        """The report that begins with a line; None for a line that only has one of its words."""
+        if (what := _WHAT.match(record.text)) is not None:
+            return cls(record, message=what[1], patience=0)
+        if (uncaught := _UNCAUGHT.search(record.text)) is not None:
+            return cls(record, uncaught[1] or uncaught[2] or "", uncaught[3] or "")
+        return None
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line is its message; reads it if so."""
+        what = _WHAT.match(record.text) if not self.message else None
+        if what is not None:
+            self.message, self.patience = what[1], 0
+        return what is not None
+
+    def result(self) -> list[Event]:
+        """One event at its first line."""
+        text = f"{self.exception or 'an exception of C++'}: {self.message}" if self.message else self.head.text
+        message = shown_text(self.message)
+        return [message_event("abort", self.head, text, exception=self.exception, message=message)]
 
 
 @dataclass
