@@ -17,14 +17,14 @@ from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.bounded_rows import LEFT_OUT, STACKS, left_out
 from rankscope.features.logs.read.model import IS_P2P, LogContent, only_starts
-from rankscope.features.logs.rows import launchers, log_messages, process_ranks
+from rankscope.features.logs.rows import launchers, log_attempts, log_messages, process_ranks
 from rankscope.features.logs.rows.abort_ranks import add_abort_ranks
 from rankscope.features.logs.rows.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.features.logs.rows.comm_groups import LogAgreement, compare_logs, group_evidence, housed_rows
 from rankscope.features.logs.rows.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
 from rankscope.features.logs.rows.fingerprint_groups import place_fingerprints
 from rankscope.features.logs.rows.hardware_ranks import add_hardware_ranks
-from rankscope.features.logs.rows.launchers import only_run, run_offsets
+from rankscope.features.logs.rows.log_attempts import only_run, run_offsets
 from rankscope.features.logs.rows.log_groups import LogGroups
 from rankscope.features.logs.rows.log_operations import (
     SeqNumbering,
@@ -77,29 +77,26 @@ def gather_logs(job: GatheredJob) -> JobLogs | None:
     """The log processes of the chosen attempt."""
     runs, chosen = job.runs, job.choice.attempt
     logs = [source for source in job.sources if isinstance(source.content, LogContent)]
-    launchers.settle_log_attempts(logs, runs)
-    attempt = max(0, chosen) if runs else 0
-    mine = [(job.places[id(source)], source) for source in logs if source.attempt == attempt]
-    number = launchers.run_at(logs, runs, chosen, job.asked)
+    log_attempts.settle_log_attempts(logs, runs)
+    read = log_attempts.runs_of_attempt(logs, runs, max(0, chosen) if runs else chosen, job.asked)
+    mine = [(job.places[id(source)], source, number) for source, number in read]
     recall: CommMemory | None = None if job.recall is None else job.recall.setdefault("logs", CommMemory())
-    scene = read_scene(mine, job.world, job.choice.pattern, number, recall)
+    scene = read_scene(mine, job.world, job.choice.pattern, recall)
     stacks = log_messages.stacks_in(scene)
     return JobLogs(world=scene.world, stacks=stacks, scene=scene, sources=job.sources)
 
 
 def read_scene(
-    sources: Sequence[tuple[int, SourceFile]],
+    sources: Sequence[tuple[int, SourceFile, int | None]],
     world: int,
     pattern: re.Pattern[str] | None,
-    run: int,
     recall: CommMemory | None,
 ) -> LogScene:
-    """The scene of the logs of one attempt, given with their rows of `files`; `world` is the job's size, if known.
+    """The scene of the logs of one attempt, given with their rows of `files` and the run of the job to read in each.
 
-    From a log with several runs of the job, it reads the run of that number, -1 for the last. `recall` holds known
-    communicators from earlier reads of these logs.
+    `world` is the job's size, if known. `recall` holds known communicators from earlier reads of these logs.
     """
-    scene = build_scene(sources, run)
+    scene = build_scene(sources)
     launchers.settle_local_prefixes(scene)
     launchers.settle_labels(scene, world)
     if recall is not None:
@@ -471,12 +468,12 @@ def _message(
     }  # fmt: skip
 
 
-def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
-    """The scene of logs, given with their rows of `files`; from logs with several runs, of that run."""
+def build_scene(sources: Sequence[tuple[int, SourceFile, int | None]]) -> LogScene:
+    """The scene of logs, given with their rows of `files`, and of logs with several runs the number of that to read."""
     speakers: list[LogProcess] = []
     index: dict[tuple[str, int], int] = {}
     logs: list[LogFile] = []
-    for place, source in sources:
+    for place, source, run in sources:
         if not isinstance(source.content, LogContent):
             continue
         content = only_run(source.content, run)

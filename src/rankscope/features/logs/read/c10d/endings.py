@@ -42,6 +42,7 @@ _KILLED = re.compile(
 """Lines of the kernel, the first of old and new ones, and of earlyoom."""
 _STEP = re.compile(r"Detected (\d{1,6}) oom.kill event")
 _CHILD = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(pid: (\d{1,10})\)")
+_AGENT = re.compile(r"[WEI]\d{4} [\d:.]{8,18} (\d{1,10}) torch/distributed/elastic/")
 _LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
 _SPAWNED = re.compile(r"\bprocess (\d{1,6}) terminated with (?:signal (SIG[A-Z]{2,8})|exit code (\d{1,5}))")
 _WORKER = re.compile(r"Worker \S{1,80} pid (\d{1,10}) died, exit code: (-?\d{1,5})")
@@ -104,14 +105,17 @@ def _end_events(record: Record) -> Iterator[Event]:
 
 
 def _child(record: Record) -> Event | None:
-    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, None if unknown.
+    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, and `agent`, the process id
+    of torchrun, None if unknown.
 
     DeepSpeed prints the command of the child that it started last, not of the one that ended.
     """
     text = record.text
     if (child := _CHILD.search(text)) is not None:
         code, local_rank, pid = map(int, child.groups())
-        return _ended(record, code, local_rank, pid)
+        agent = _AGENT.search(text[: child.start()])
+        made = _ended(record, code, local_rank, pid)
+        return made._replace(values={**made.values, "agent": int(agent[1]) if agent else None})
     if (launched := _LAUNCHED.search(text)) is not None:
         return _ended(record, int(launched[1]), None, None)
     if (worker := _WORKER.search(text)) is not None:
@@ -143,9 +147,9 @@ def _signals(record: Record) -> Iterator[Event]:
     """Values: `signal` as a number, `pid`, `sender`: "launcher" where torchrun ends a bystander."""
     text = record.text
     if (closing := _CLOSING.search(text)) is not None:
-        yield message_event(
-            "signal", record, signal=_SIGNAL_BY_NAME.get(closing[2]), pid=int(closing[1]), sender="launcher"
-        )
+        agent, signal = _AGENT.search(text[: closing.start()]), _SIGNAL_BY_NAME.get(closing[2])
+        told = {"agent": int(agent[1]) if agent else None}
+        yield message_event("signal", record, signal=signal, pid=int(closing[1]), sender="launcher", **told)
     elif (got := _GOT_SIGNAL.search(text)) is not None:
         yield message_event("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
     elif (named := _SIGNAL_NAME.search(text)) is not None:
