@@ -179,6 +179,7 @@ _ROWS = (
     ),
     EventKind(name="restart", by_launcher=True, meaning="a launcher starts the processes again"),
     EventKind(name="process-end", meaning="the end of a process, from its sidecar", of_others=True),
+    EventKind(name="earlier-end", meaning="why an earlier attempt of the job ended", of_others=True),
     EventKind(name="thread-dump", meaning="stacks that a process printed", is_listed=False, of_stacks=True),
     EventKind(
         name="no-answer", meaning="a rank did not send its stacks", severity="warning", of_stacks=True, of_others=True

@@ -102,7 +102,12 @@ def test_each_text_is_told(job: Job) -> None:
 
 
 WAITS = "[rank0]: lost its flux of 1, 2\n[rank3]: lost its flux of 2, 4\n"
-LOGS = {"awaited": WAITS, "refused-call": "[rank1]: lost its flux\n[rank1]: OSError: host unreachable gate\n"}
+LOGS = {
+    "awaited": WAITS,
+    "refused-call": "[rank1]: lost its flux\n[rank1]: OSError: host unreachable gate\n",
+    "wraps": "[rank1]: lost its flux: host unreachable gate\n",
+    "not-connected": "[rank0]: gloo/transport/tcp/pair.cc:1] Connection closed by peer\n[rank1]: lost its flux\n",
+}
 
 
 @pytest.mark.parametrize("trait", TRAITS)

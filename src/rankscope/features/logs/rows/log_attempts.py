@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 import numpy as np
+import polars as pl
 
+from rankscope import schema
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.file_names import attempt_of
 from rankscope.assemble.sources import SourceFile
@@ -86,7 +88,7 @@ def _of_worker(event: Event) -> bool:
     kind = EVENTS[event.kind]
     if kind.by_launcher or event.values.get("launcher"):
         return False
-    return event.rank is not None or kind.is_exception or kind.by_watchdog or event.kind == "abort"
+    return event.rank is not None or kind.is_exception or kind.by_watchdog or event.kind in ("abort", "step")
 
 
 def _by_processes(content: LogContent) -> list[int]:
@@ -209,7 +211,7 @@ def settle_log_attempts(logs: Sequence[SourceFile], runs: Sequence[Attempt]) -> 
 def runs_of_attempt(
     logs: Sequence[SourceFile], runs: Sequence[Attempt], chosen: int, asked: bool
 ) -> list[tuple[SourceFile, int | None]]:
-    """The logs of the attempt `chosen`, each with the run to read in it: -1 for the last, None for none of them.
+    """The logs of the attempt `chosen`, each with the number of the run to read in it: -1 for the last, None for none.
 
     Without dumps and sidecars (no `runs`), `chosen` counts the runs of the logs, if the user `asked` for it. Raises
     NoSuchAttemptError.
@@ -232,11 +234,16 @@ def runs_of_attempt(
 
 
 def attempts_in(source: SourceFile, runs: Sequence[Attempt]) -> list[int]:
-    """The attempt of each run in a log; empty where the log tells neither process ids nor that a run has ended."""
+    """The attempt of each run in a log; empty if it is not clear, and for a log with one run of the only attempt.
+
+    Without attempts of dumps and sidecars the runs are counted.
+    """
     content = source.content
     if not isinstance(content, LogContent):
         return []
     starts = [0, *run_offsets(content)]
+    if not runs:
+        return list(range(len(starts))) if len(starts) > 1 else []
     owners = _pid_owners(runs)
     homes: list[int | None] = []
     for start, end in zip(starts, [*starts[1:], 1 << 62], strict=True):
@@ -244,23 +251,29 @@ def attempts_in(source: SourceFile, runs: Sequence[Attempt]) -> list[int]:
         homes.append(votes.most_common(1)[0][0] if votes else None)
     known = [(at, home) for at, home in enumerate(homes) if home is not None]
     if not known:
-        exits = _agent_exits(content)
-        over = bool(exits) and len(starts) < len(runs) and not _is_final(content, max(exits, key=lambda e: e.offset))
-        # the agent has started others, of which the log holds nothing yet
-        return (
-            list(range(len(runs) - 1 - len(starts), len(runs) - 1)) if over and starts[-1] <= exits[-1].offset else []
-        )
-    first, last = known[0], known[-1]
-    filled = [home if home is not None else _between(at, known, first, last) for at, home in enumerate(homes)]
+        exits = [event for event in _agent_exits(content) if event.offset >= starts[-1]]
+        if exits and len(starts) < len(runs) and not _is_final(content, exits[-1]):
+            # the agent has started other processes, and the log holds nothing of them
+            return list(range(len(runs) - 1 - len(starts), len(runs) - 1))
+        return list(range(len(runs) - len(starts), len(runs))) if 1 < len(starts) <= len(runs) else []
+    filled = [home if home is not None else _between(at, known) for at, home in enumerate(homes)]
     return [min(max(home, 0), len(runs) - 1) for home in filled]
 
 
-def _between(at: int, known: Sequence[tuple[int, int]], first: tuple[int, int], last: tuple[int, int]) -> int:
+def _between(at: int, known: Sequence[tuple[int, int]]) -> int:
     """The attempt of a run that tells no process: counted from the last one before it that does, else back."""
-    if at < first[0]:
-        return first[1] - (first[0] - at)
-    before = max((row for row in known if row[0] < at), default=last)
-    return before[1] + (at - before[0])
+    first, attempt = max((row for row in known if row[0] < at), default=known[0])
+    return attempt + at - first
+
+
+def attempt_table(count: int) -> pl.DataFrame:
+    """A row for each of several runs in logs, columns of schema.ATTEMPTS."""
+    rows = [
+        {"attempt": number, "label": f"run {number} in the log", "job": None, "started_ns": None, "newest_ns": None,
+         "dumps": 0}
+        for number in range(count)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))
 
 
 def _pid_owners(runs: Sequence[Attempt]) -> dict[int, int]:

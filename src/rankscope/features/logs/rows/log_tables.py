@@ -22,6 +22,7 @@ from rankscope.features.logs.rows.abort_ranks import add_abort_ranks
 from rankscope.features.logs.rows.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.features.logs.rows.comm_groups import LogAgreement, compare_logs, group_evidence, housed_rows
 from rankscope.features.logs.rows.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
+from rankscope.features.logs.rows.earlier_ends import printed_ends
 from rankscope.features.logs.rows.fingerprint_groups import place_fingerprints
 from rankscope.features.logs.rows.hardware_ranks import add_hardware_ranks
 from rankscope.features.logs.rows.log_attempts import only_run, run_offsets
@@ -46,6 +47,7 @@ from rankscope.features.logs.rows.log_processes import (
     valid_rank,
     valid_size,
 )
+from rankscope.features.logs.rows.process_ends import add_earlier
 from rankscope.features.logs.rows.process_ranks import identify_lives
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.matrices import NULL
@@ -60,6 +62,12 @@ class JobLogs(Gathered):
 
     scene: LogScene
     sources: Sequence[SourceFile]
+    homes: Mapping[int, Sequence[int]]
+    """By row of `files` the attempt of each run of the job in a log, where several are told apart."""
+    number: int
+    """The attempt that is judged."""
+    errors: str | None
+    """Path of the user's own table of known errors."""
 
     def add_tables(self, tables: Tables, world: int) -> tuple[Tables, int]:
         """The tables with the rows of logs, and the number of ranks, which groups of logs may raise."""
@@ -71,6 +79,8 @@ class JobLogs(Gathered):
         """Gives lines of kernels, schedulers and the C++ runtime their ranks."""
         add_hardware_ranks(tables, self.sources, self.scene)
         add_abort_ranks(tables, self.sources, self.scene.world)
+        if self.homes and self.number > 0:
+            add_earlier(tables, printed_ends(self.sources, self.homes, self.number, self.errors))
 
 
 def gather_logs(job: GatheredJob) -> JobLogs | None:
@@ -83,7 +93,19 @@ def gather_logs(job: GatheredJob) -> JobLogs | None:
     recall: CommMemory | None = None if job.recall is None else job.recall.setdefault("logs", CommMemory())
     scene = read_scene(mine, job.world, job.choice.pattern, recall)
     stacks = log_messages.stacks_in(scene)
-    return JobLogs(world=scene.world, stacks=stacks, scene=scene, sources=job.sources)
+    homes = {job.places[id(source)]: log_attempts.attempts_in(source, runs) for source in logs}
+    count = max((len(numbers) for numbers in homes.values()), default=0)
+    number = max(0, chosen) if runs or job.asked else max(0, count - 1)
+    return JobLogs(
+        world=scene.world,
+        stacks=stacks,
+        scene=scene,
+        sources=job.sources,
+        homes={place: numbers for place, numbers in homes.items() if numbers},
+        number=number,
+        errors=job.choice.errors,
+        attempt=(number, log_attempts.attempt_table(count)) if count > 1 and not runs else None,
+    )
 
 
 def read_scene(

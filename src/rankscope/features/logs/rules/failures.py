@@ -224,9 +224,11 @@ def _of_abort(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
     said = [error for error in (line, *errors) if error.role in ("root", "victim") or error.kind != "known-error"]
     cause = next((error for error in said if _accuses_self(error)), None)
     exception, message = str(line.values.get("exception") or ""), str(line.values.get("message") or "")
-    if cause is None and (len(said) > 1 or line.role or tells_of_others(exception.replace("::", "."))):
+    # without an exception the program ended while its threads ran, as after a signal
+    open_ = bool(exception or message) and not tells_of_others(exception.replace("::", "."))
+    if cause is None and (len(said) > 1 or line.role or not open_):
         return []
-    what = cut_text(line.text) if exception or message else "ended by an exception of C++ that nobody caught"
+    what = cut_text(line.text)
     if cause is not None:
         sizes = _SIZES.search(message)
         what = error_label(cause) + (f": {sizes[1]} bytes came, {sizes[2]} were expected" if sizes is not None else "")

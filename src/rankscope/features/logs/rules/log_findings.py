@@ -243,6 +243,7 @@ POLICY = (
         Rule("sends without a receive", unmatched.find_unmatched, beside),
         Rule("settings", lambda logs: find_settings(logs.dataset, logs.place), beside),
         Rule("survived errors", survived.find_survived, beside),
+        Rule("earlier attempts", survived.find_earlier_ends, beside),
     )),
 )  # fmt: skip
 

@@ -105,8 +105,8 @@ def _end_events(record: Record) -> Iterator[Event]:
 
 
 def _child(record: Record) -> Event | None:
-    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, and `agent`, the process id
-    of torchrun, None if unknown.
+    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, and the process id of
+    torchrun, `agent`, None if unknown.
 
     DeepSpeed prints the command of the child that it started last, not of the one that ended.
     """
