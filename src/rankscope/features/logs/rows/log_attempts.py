@@ -48,7 +48,7 @@ def _by_agents(content: LogContent) -> list[int]:
     """Offsets behind the lines in which agents of torchrun say which of their processes failed.
 
     An agent prints one when it has ended all of its processes. So a second one of the same agent is of processes that
-    it started later, and so is what a worker prints behind the last one, where the log is of one agent.
+    it started later, and so is what a rank prints behind the last one after it had ended.
     """
     starts: list[int] = []
     ended: set[int] = set()
@@ -69,12 +69,15 @@ def _agent_exits(content: LogContent) -> list[Event]:
 
 
 def _starts_again(content: LogContent, last: Event) -> bool:
-    """Whether workers print something behind the last exit that an agent saw."""
-    agents = {event.values["agent"] for event in content.events if event.values.get("agent") is not None}
-    if len(agents) > 1 or _is_final(content, last):
+    """Whether a rank prints something behind the last exit that an agent saw, though an exception ended it before.
+
+    Others may be of another host, whose agent has not ended them yet.
+    """
+    if _is_final(content, last):
         return False
-    later = (event for event in content.events if event.offset > last.offset)
-    return any(row.offset > last.offset for row in content.processes) or any(map(_of_worker, later))
+    ended = {event.rank for event in content.events if event.offset < last.offset and event.kind == "traceback"}
+    later = {event.rank for event in content.events if event.offset > last.offset and _of_worker(event)}
+    return bool((ended & later) - {None})
 
 
 def _is_final(content: LogContent, last: Event) -> bool:
@@ -86,9 +89,7 @@ def _is_final(content: LogContent, last: Event) -> bool:
 def _of_worker(event: Event) -> bool:
     """Whether a process that a launcher started printed a line."""
     kind = EVENTS[event.kind]
-    if kind.by_launcher or event.values.get("launcher"):
-        return False
-    return event.rank is not None or kind.is_exception or kind.by_watchdog or event.kind in ("abort", "step")
+    return not (kind.by_launcher or kind.of_others or event.values.get("launcher"))
 
 
 def _by_processes(content: LogContent) -> list[int]:
