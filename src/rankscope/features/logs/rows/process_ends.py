@@ -154,7 +154,7 @@ def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[st
 
     text = END_WORDS.get(card.ended, shown_text(card.ended))
     failed, known = card.ended == "exception" and not beside, _known(card, errors)
-    values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
+    values = {"reason": card.ended, "error": card.error, "cause": card.cause, "torch": card.torch, **known, "utc": True}
     return {
         "time_ns": card.ended_ns, "resolution_ns": None if card.ended_ns is None else 1, "rank": card.rank,
         "host": card.host or None, "pid": card.pid, "file": place, "offset": 0, "line": 1,
