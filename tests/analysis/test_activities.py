@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.analysis.activities import classify_stack
-from rankscope.analysis.stack_frames import own_frames, short_function_name
+from rankscope.analysis.host_stacks import classify_stack, own_frames, short_function_name
 from rankscope.schema import Frame
 from tests.analysis import hosts
 from tests.analysis.hosts import MAIN, Stack

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.device_lateness import run_times
+from rankscope.analysis.straggler import run_times
 from rankscope.schema import Dataset
 from tests.builders import START_NS, JobBuilder
 

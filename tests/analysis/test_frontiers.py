@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from rankscope.analysis import group_frontiers
-from rankscope.analysis.disagreements import collectives_of
+from rankscope.analysis import presence
+from rankscope.analysis.collective_calls import collectives_of
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.group_frontiers import Frontier, frontiers_of
+from rankscope.analysis.presence import Frontier, frontiers_of
 from rankscope.schema import Dataset
 from tests.analysis.jobs import mesh, running
 from tests.builders import JobBuilder
@@ -33,7 +33,7 @@ def by_joining(dataset: Dataset) -> list[int | None]:
 
 @pytest.mark.parametrize("dense", [0, 8])
 def test_completions_are_those_of_the_rows(dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_frontiers, "TABLE_FACTOR", dense)
+    monkeypatch.setattr(presence, "TABLE_FACTOR", dense)
     for dataset in datasets():
         forgotten = dataset.frontiers.with_columns(last_completed=pl.lit(None, pl.Int64))
         for table in (dataset.frontiers, forgotten, forgotten.slice(1), forgotten.reverse()):

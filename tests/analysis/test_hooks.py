@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.explanations import explain_rank
+from rankscope.analysis.explanations import explain_rank, operation_state
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.rank_view import operation_state
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.decode import decode_dump

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.counters import CounterDeviation, RankCounts, find_deviation, rank_counts
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.unmatched_p2p import P2pCount, RankCounts, find_deviation, rank_counts
 from rankscope.schema import Dataset
 from tests.parsers.dumps import Groups, Recorder, dataset_of, job, named
 
@@ -70,15 +70,16 @@ def test_nobody_stands_anywhere_without_a_collective_that_waits() -> None:
 
 
 PLACE = ("default_pg", "all_reduce", 3)
+PLACE_TEXT = "all_reduce #3 of default_pg"
 USUAL = RankCounts(20, PLACE, (("default_pg", 3),), (("PIPELINE", 6),))
 
 
 @pytest.mark.parametrize(
     ("own", "others", "expected"),
     [
-        (USUAL, [USUAL, USUAL], CounterDeviation("PIPELINE", 6, 6, 2)),
-        (USUAL._replace(record_id=19, pairs=(("PIPELINE", 5),)), [USUAL], CounterDeviation("PIPELINE", 5, 6, 1)),
-        (USUAL._replace(record_id=19), [USUAL], CounterDeviation("PIPELINE", 17, 18, 1, "records")),
+        (USUAL, [USUAL, USUAL], P2pCount(6, 6, 2, "PIPELINE", PLACE_TEXT)),
+        (USUAL._replace(record_id=19, pairs=(("PIPELINE", 5),)), [USUAL], P2pCount(5, 6, 1, "PIPELINE", PLACE_TEXT)),
+        (USUAL._replace(record_id=19), [USUAL], P2pCount(17, 18, 1, "PIPELINE", PLACE_TEXT, "records")),
         (USUAL._replace(pairs=(("PIPELINE", 5),)), [USUAL], None),
         (USUAL._replace(record_id=21, pairs=(("PIPELINE", 5),)), [USUAL], None),
         (USUAL._replace(collectives=(("default_pg", 2),)), [USUAL], None),
@@ -93,5 +94,5 @@ USUAL = RankCounts(20, PLACE, (("default_pg", 3),), (("PIPELINE", 6),))
         "no majority", "no sends", "other groups", "nobody else",
     ],
 )  # fmt: skip
-def test_held_against_the_others(own: RankCounts, others: list[RankCounts], expected: CounterDeviation | None) -> None:
+def test_held_against_the_others(own: RankCounts, others: list[RankCounts], expected: P2pCount | None) -> None:
     assert find_deviation(own, others) == expected

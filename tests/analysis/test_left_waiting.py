@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rankscope.analysis.live_state import if_it_runs
 from rankscope.analysis.model import Analysis, Culprit, Finding
-from rankscope.analysis.unfinished_operations import if_it_runs
 
 WHY = "nothing was written for 1 min"
 

@@ -14,14 +14,15 @@ from rankscope.analysis.live_state import (
     COPY_FACTOR,
     DUMP_SPREAD_NS,
     FROZEN_NS,
+    SECOND,
     SILENT_NS,
+    JobProgress,
     LiveState,
     VerdictGate,
     with_awaited,
     with_state,
 )
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.progress_history import SECOND, JobProgress
 from rankscope.schema import Dataset
 from tests.builders import START_NS, JobBuilder
 

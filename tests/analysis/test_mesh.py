@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.mesh_families import LONGEST_NAME, dimension_name
-from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
+from rankscope.analysis.mesh_recovery import LONGEST_NAME, dimension_name, find_misfits, recover_mesh
 from rankscope.analysis.model import Mesh
 from tests.analysis.meshes import CP, DP, DP_CP, EMB, EP, MP, PP, TP, Groups, grid, job_of, megatron
 from tests.builders import JobBuilder

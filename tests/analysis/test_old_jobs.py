@@ -9,9 +9,8 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import COPY_AGE_NS, Freeze
-from rankscope.analysis.live_state import LiveState, VerdictGate, with_state
+from rankscope.analysis.live_state import SECOND, JobProgress, LiveState, VerdictGate, with_state
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.progress_history import SECOND, JobProgress
 from rankscope.schema import Dataset
 from tests.builders import START_NS, JobBuilder
 

@@ -9,7 +9,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.ring_exchange import OddMember, find_odd
+from rankscope.analysis.unmatched_p2p import OddMember, find_odd
 from rankscope.assemble.load import load
 from rankscope.schema import Dataset
 from tests.analysis.test_simulated import judge

@@ -13,6 +13,7 @@ from tests.simulator.instructions import MS
 from tests.simulator.job import Outcome, plan, run
 from tests.simulator.options import ALL_MODES, DumpOptions, Job, Moment
 from tests.simulator.programs import Style
+from tests.simulator.shifted_calls import SHIFTED_CALLS
 from tests.simulator.topology import Layout
 from tests.simulator.truth import Truth
 
@@ -49,7 +50,7 @@ OWN_SHAPES: dict[str, tuple[Shape, ...]] = {
     ),
 }  # fmt: skip
 """Jobs that alone have a place for a fault, whatever the size asked for."""
-ALL_FAULTS = {**FAULTS, **FURTHER}
+ALL_FAULTS = {**FAULTS, **FURTHER, **SHIFTED_CALLS}
 HEALTHY = ("healthy", "midstep")
 SLOW = ("straggler", "late-device")
 """Faults of jobs that go on, and are to run for longer."""

@@ -61,9 +61,11 @@ STACKS: tuple[list[FrameDict], ...] = (
     _stack("barrier", 5020, _frame("save_checkpoint", f"{APP}/checkpoint.py", 310)),
     _stack("all_gather_into_tensor", 4113, *_in_layer("unshard", "parallel/shard.py", 160)),
     _stack("reduce_scatter_tensor", 4412, _frame("reduce_grads", f"{APP}/parallel/shard.py", 231)),
+    _stack("all_reduce", 3003, _frame("log_metric", f"{APP}/metrics.py", 52)),
 )  # fmt: skip
 """Stacks by number; the constants below name them."""
 
-TP_REDUCE, TP_GATHER, TP_SCATTER, EXPERTS, SEND, RECV, EXCHANGE, GRADS, NORM, CHECKPOINT, UNSHARD, SHARD_GRADS = range(
-    12
-)
+(
+    TP_REDUCE, TP_GATHER, TP_SCATTER, EXPERTS, SEND, RECV, EXCHANGE, GRADS, NORM, CHECKPOINT, UNSHARD, SHARD_GRADS,
+    METRIC,
+) = range(13)  # fmt: skip

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.explanations import end_of_chain, explain_rank
-from rankscope.analysis.rank_view import RankView, operation_name
+from rankscope.analysis.explanations import RankView, end_of_chain, explain_rank, operation_name
 from rankscope.assemble.load import load
 from rankscope.tui.cell_selection import item_of, place_of_finding
 from rankscope.tui.letters import CHARACTERS, Mark, mark_of

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.analysis.live_state import LiveState
+from rankscope.analysis.live_state import WRITING_NS, LiveState
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.progress_history import WRITING_NS
 from rankscope.watching.update import JobUpdate
 from rankscope.watching.watched_job import WatchedJob
 from rankscope.watching.watcher import REST_FACTOR

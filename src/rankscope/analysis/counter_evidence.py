@@ -14,7 +14,6 @@ from rankscope.analysis.freeze import DumpPairs
 from rankscope.analysis.graph import Root
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.model import Evidence
-from rankscope.analysis.reliability import Reliability
 from rankscope.analysis.replicas import Signature, signature
 from rankscope.analysis.sink_rules import SinkRules
 from rankscope.kinds.finding_kinds import FINDINGS
@@ -43,17 +42,17 @@ class JobCounterEvidence:
 
     def against(self, root: Root) -> tuple[Evidence, ...]:
         """All evidence against one root, in the order of its culprits; empty if there is none."""
-        asked = RootCounterEvidence(self, root)
+        doubts = RootCounterEvidence(self, root)
         kind = FINDINGS[root.kind]
         if kind.differs:
-            return tuple(asked.of_votes())
+            return tuple(doubts.of_votes())
         of_rank: list[Callable[[int], Iterator[Evidence]]] = []
         if kind.absent != "nobody" and root.needs_stillness:
-            of_rank = [asked.older_dump, asked.still_busy, asked.moved]
+            of_rank = [doubts.older_dump, doubts.still_busy, doubts.moved]
         elif root.kind == "gpu-stuck":
-            of_rank = [asked.later_completion, asked.moved]
-        found = [doubt for rank in sorted(asked.late)[:MOST_CULPRITS] for ask in of_rank for doubt in ask(rank)]
-        return (*found, *asked.one_place(), *asked.whole_hosts())
+            of_rank = [doubts.later_completion, doubts.moved]
+        of_culprits = [doubt for rank in sorted(doubts.late)[:MOST_CULPRITS] for ask in of_rank for doubt in ask(rank)]
+        return (*of_culprits, *doubts.one_place(), *doubts.whole_hosts())
 
     def newest(self, without: Collection[int]) -> tuple[int, int]:
         """The newest issue time of a pending operation and its rank, `without` some ranks; (0, -1) if there is none."""
@@ -115,26 +114,20 @@ class RootCounterEvidence:
     job: JobCounterEvidence
     root: Root
 
-    @property
-    def _reliability(self) -> Reliability:
-        return self.job.judge.reliability
-
     @cached_property
     def late(self) -> tuple[int, ...]:
         """The ranks that the root says did not come, or whose devices did not."""
         absent = FINDINGS[self.root.kind].absent
         return self.root.candidates if absent == "candidates" else self.root.culprits
 
-    @cached_property
-    def _waiting(self) -> list[int]:
-        return self.root.focus.waiting() if self.root.focus else []
-
     def older_dump(self, rank: int) -> Iterator[Evidence]:
         """A dump older than the last issue of another rank, or written soon after the others began to wait."""
-        written, since = self._reliability.written_ns.get(rank), self._since
+        times, since = self.job.judge.reliability.written_ns, self._since
+        written = times.get(rank)
         if written is None or since is None:
             return
-        older = max((self._reliability.written_ns.get(r, 0) for r in self._waiting), default=0) - written
+        waiting = self.root.focus.waiting() if self.root.focus else []
+        older = max((times.get(r, 0) for r in waiting), default=0) - written
         newest, other = self.job.newest(frozenset(self.late))
         if newest - written > MOMENT_NS:
             text = f"its dump was written {duration(newest - written)} before rank {other} issued its last operation"

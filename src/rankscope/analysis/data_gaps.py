@@ -105,7 +105,8 @@ def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
     ranks = plural(len(facts.dataset.seen_ranks), "rank")
     return [
         _note(
-            "nothing-recorded", f"{ranks} left dumps in which nothing was recorded",
+            "nothing-recorded",
+            f"{ranks} left dumps in which nothing was recorded",
             "The recorder is off, or these are dumps of another backend's recorder, or the job did not reach its "
             "first operation, or all of its operations are captured in CUDA graphs, which are not recorded.",
             steps=(
@@ -115,7 +116,7 @@ def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
                 *host_steps(facts.dataset, facts.dataset.seen_ranks[:3]),
             ),
         )
-    ]  # fmt: skip
+    ]
 
 
 def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
@@ -135,11 +136,12 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     told = ", ".join(f"{count} of {facts.label(group)}" for group, count in sorted(counts.items())[:MOST_GROUPS])
     return [
         _note(
-            "unrecorded-operations", f"{plural(len(counts), 'group')} issued operations that no dump holds",
+            "unrecorded-operations",
+            f"{plural(len(counts), 'group')} issued operations that no dump holds",
             f"All members count more operations than their dumps hold: {told}. torch 2.15 does not record what is "
             "captured in CUDA graphs: a hang inside a graph is not in these dumps.",
         )
-    ]  # fmt: skip
+    ]
 
 
 def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
@@ -150,12 +152,13 @@ def wrapped_rings(facts: Facts, hung: bool) -> list[Finding]:
     ranks = files["rank"].drop_nulls().to_list()
     return [
         _note(
-            "ring-wrapped", f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
+            "ring-wrapped",
+            f"the ring of {plural(len(ranks), 'rank')} had overwritten older operations",
             f"Only the newest operations of {ranks_text(ranks)} were kept; older ones cannot be compared.",
             about=tuple(sorted(ranks)),
             steps=("Set TORCH_FR_BUFFER_SIZE (TORCH_NCCL_TRACE_BUFFER_SIZE before 2.10) higher to keep more.",),
         )
-    ]  # fmt: skip
+    ]
 
 
 def timing_off(facts: Facts, hung: bool) -> list[Finding]:
@@ -167,11 +170,12 @@ def timing_off(facts: Facts, hung: bool) -> list[Finding]:
         return []
     return [
         _note(
-            "timing-off", "the recorder did not note when operations start",
+            "timing-off",
+            "the recorder did not note when operations start",
             "Without start events, a device that never reached an operation looks like one that is stuck in it.",
             steps=("Set TORCH_NCCL_ENABLE_TIMING=1 for the next run.",),
         )
-    ]  # fmt: skip
+    ]
 
 
 def memory_snapshots(facts: Facts, _: bool) -> list[Finding]:

@@ -209,23 +209,18 @@ class DeadlockRules:
             node = queue.popleft()
             for edge in self.graph.edges[node]:
                 if edge.target == start:
-                    return self._unwind(start, node, edge.via, back)
+                    nodes, ranks = [node], [edge.via]
+                    while nodes[-1] != start:
+                        previous, rank = back[nodes[-1]]
+                        nodes.append(previous)
+                        ranks.append(rank)
+                    nodes.reverse()
+                    ranks.reverse()
+                    return nodes, tuple(dict.fromkeys(ranks))
                 if edge.target in inside and edge.target not in back:
                     back[edge.target] = (node, edge.via)
                     queue.append(edge.target)
         return [start], ()
-
-    def _unwind(
-        self, start: WaitNode, last: WaitNode, via: int, back: dict[WaitNode, tuple[WaitNode, int]]
-    ) -> tuple[list[WaitNode], tuple[int, ...]]:
-        nodes, ranks = [last], [via]
-        while nodes[-1] != start:
-            previous, rank = back[nodes[-1]]
-            nodes.append(previous)
-            ranks.append(rank)
-        nodes.reverse()
-        ranks.reverse()
-        return nodes, tuple(dict.fromkeys(ranks))
 
     def _order_text(self, rank: int, path: list[WaitNode]) -> str:
         own = [(e.position, i) for n in path if (i := self.graph.instance(n)) and (e := i.entries.get(rank))]

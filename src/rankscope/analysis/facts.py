@@ -10,15 +10,15 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints
-from rankscope.analysis.collective_calls import IS_PENDING, collect_calls
-from rankscope.analysis.disagreements import (
+from rankscope.analysis.collective_calls import (
+    IS_PENDING,
     CollectiveInstances,
+    collect_calls,
     collective_instances,
     collectives_of,
     find_disagreements,
 )
-from rankscope.analysis.group_frontiers import UNKNOWN_SEQ, Completions, completions
-from rankscope.analysis.presence import Presence
+from rankscope.analysis.presence import UNKNOWN_SEQ, Completions, Presence, completions
 from rankscope.analysis.signatures import element_count
 from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
 
@@ -239,10 +239,6 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
             batch=pl.col("row").first().over("rank", "group", "p2p_seq"),
         )
     )  # fmt: skip
-    return _number(rows, presence)
-
-
-def _number(rows: pl.DataFrame, presence: Presence) -> pl.DataFrame:
     whole = [rank for rank in presence.seen if presence.whole(rank)]
     counted = pl.col("src").is_in(whole) & pl.col("dst").is_in(whole)
     place = pl.int_range(pl.len()).over(LANE_COLUMNS)

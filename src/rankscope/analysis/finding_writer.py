@@ -8,16 +8,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 
 from rankscope.analysis.counter_evidence import JobCounterEvidence
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitEdge, WaitGraph, WaitNode
-from rankscope.analysis.instances import Instance
-from rankscope.analysis.model import ChainStep, Evidence, Finding, GroupRef, Severity, Wait
+from rankscope.analysis.instances import Instance, calls_at
+from rankscope.analysis.model import ChainStep, Divergence, Evidence, Finding, GroupRef, Severity, Wait
 from rankscope.analysis.places import Places
+from rankscope.analysis.presence import Absence
+from rankscope.analysis.reliability import Reliability
+from rankscope.analysis.replicas import signature
 from rankscope.analysis.sink_rules import SinkRules, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
+from rankscope.text.wording import plural, ranks_text
 
 MOST_WITNESSES = 3
 """Most waiting ranks whose records are quoted as evidence."""
@@ -31,9 +36,13 @@ LONGEST_SHOWN_CHAIN = 6
 class FindingWriter:
     """Converts roots to findings."""
 
-    facts: Facts
-    graph: WaitGraph
     judge: SinkRules
+    places: Places
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the dumps."""
+        return self.judge.facts
 
     @cached_property
     def _paths(self) -> dict[int, str]:
@@ -43,16 +52,15 @@ class FindingWriter:
     def _doubter(self) -> JobCounterEvidence:
         return JobCounterEvidence(self.judge)
 
-    @cached_property
-    def places(self) -> Places:
-        """The places of the ranks."""
-        return Places(self.facts.dataset)
-
     def write(self, root: Root, severity: Severity = "critical") -> Finding:
         """The finding of one root."""
         waiting = sorted(self.judge.held_up(root.nodes) - set(root.culprits))
         if root.kind == "stuck-in-collective" and root.focus:
             waiting = sorted({*waiting, *root.focus.waiting()})
+        peer = None
+        if root.focus is not None and len(root.focus.key) == 4 and len(root.culprits) == 1:
+            _, src, dst, _ = root.focus.key
+            peer = dst if root.culprits[0] == src else src
         found = Finding(
             kind=root.kind,
             severity=severity,
@@ -70,19 +78,20 @@ class FindingWriter:
             group=self.group(root.focus.group) if root.focus else None,
             seq=root.focus.number if root.focus else None,
             op=root.focus.op if root.focus and root.focus.is_known else None,
-            peer=self._peer(root),
+            peer=peer,
             stack=self._stack(root),
             evidence=tuple(self._evidence(root)),
             counter_evidence=self._doubter.against(root),
             next_steps=root.next_steps,
             row=self._shown(root),
         )
-        return self._with_place(found)
+        shared = self.places.shared([found])
+        return replace(found, explanation=f"{found.explanation} {shared.sentence}") if shared else found
 
     def chains(self, root: Root) -> dict[int, tuple[ChainStep, ...]]:
         """The wait chain of each rank that waits for a root."""
         if id(root) not in self._chains:
-            chains = WaitChains(self.facts, self.graph, root, self.judge.reverse).by_rank()
+            chains = WaitChains(self.judge, root).by_rank()
             self._chains[id(root)] = root, chains
         return self._chains[id(root)][1]
 
@@ -96,19 +105,9 @@ class FindingWriter:
         found = self.facts.groups[group]
         return GroupRef(found.name, found.description, found.ranks, key=found.id)
 
-    def _with_place(self, finding: Finding) -> Finding:
-        shared = self.places.shared([finding])
-        return replace(finding, explanation=f"{finding.explanation} {shared.sentence}") if shared else finding
-
-    def _peer(self, root: Root) -> int | None:
-        if root.focus is None or len(root.focus.key) != 4 or len(root.culprits) != 1:
-            return None
-        _, src, dst, _ = root.focus.key
-        return dst if root.culprits[0] == src else src
-
     def _chain(self, root: Root) -> tuple[ChainStep, ...]:
         if root.cycle:
-            return WaitChains(self.facts, self.graph, root, self.judge.reverse).around()
+            return WaitChains(self.judge, root).around()
         found = [steps for steps in self.chains(root).values() if len(steps) <= LONGEST_SHOWN_CHAIN]
         return max(found, key=len, default=())
 
@@ -188,11 +187,13 @@ LONGEST_CHAIN = 64
 class WaitChains:
     """Shortest paths through the graph from waiting ranks to one root."""
 
-    facts: Facts
-    graph: WaitGraph
+    judge: SinkRules
     root: Root
-    reverse: dict[WaitNode, list[WaitNode]]
-    """`reverse_edges` of the graph."""
+
+    @property
+    def graph(self) -> WaitGraph:
+        """The graph that they lead through."""
+        return self.judge.graph
 
     def by_rank(self) -> dict[int, tuple[ChainStep, ...]]:
         """The chain of each rank that waits for the root."""
@@ -230,7 +231,7 @@ class WaitChains:
         queue = deque(self.root.nodes)
         while queue:
             node = queue.popleft()
-            for before in self.reverse.get(node, ()):
+            for before in self.judge.reverse.get(node, ()):
                 if before not in onward:
                     onward[before] = (node, min(e.via for e in self.graph.edges[before] if e.target == node))
                     queue.append(before)
@@ -293,4 +294,70 @@ class WaitChains:
     def _wait(self, instance: Instance, rank: int) -> Wait:
         entry = instance.entries.get(rank)
         row = entry.row if entry is not None and entry.row >= 0 else None
-        return Wait(self.facts.groups[instance.group].name, instance.number, instance.op, row)
+        return Wait(self.judge.facts.groups[instance.group].name, instance.number, instance.op, row)
+
+
+# The first place in every group at which its members diverge, and findings about groups that wait because of another.
+
+
+def find_divergences(rules: SinkRules, roots: list[Root]) -> tuple[Divergence, ...]:
+    """One row for each group whose members did not end together, sorted by the time it began."""
+    first: dict[int, Instance] = {}
+    facts, graph = rules.facts, rules.graph
+    rows = facts.disagreements.filter(~pl.col("settled")).unique("group", keep="first", maintain_order=True)
+    for instance in [*graph.instances.values(), *calls_at(facts, rows).values()]:
+        known = first.get(instance.group)
+        if not instance.is_pair and (known is None or instance.seq < known.seq):
+            first[instance.group] = instance
+    causes = {root.focus.group for root in roots if root.focus}
+    causes |= {node.key[0] for root in roots for node in root.nodes if node.key is not None}
+    found = [_divergence(facts, rules.reliability, first[group], group not in causes) for group in sorted(first)]
+    return tuple(sorted(found, key=lambda d: (d.pending_since_ns or 0, d.group)))
+
+
+def _divergence(facts: Facts, reliability: Reliability, instance: Instance, consequence: bool) -> Divergence:
+    absences = facts.presence.absences(instance.group, instance.seq, instance.entries)
+    outdated = {r for r in absences if reliability.is_outdated(r, instance.since_ns)}
+    absent = {r for r, why in absences.items() if why is Absence.NEVER_ISSUED} - outdated
+    past = {r for r, why in absences.items() if why in (Absence.FILTERED, Absence.OVERWRITTEN)}
+    votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
+    common = max(sorted(set(votes.values()), key=str), key=list(votes.values()).count, default=None)
+    return Divergence(
+        group=instance.group,
+        seq=instance.seq,
+        op=instance.op,
+        joined=tuple(sorted({*instance.entries, *past})),
+        absent=tuple(sorted(absent)),
+        unknown=tuple(sorted(set(absences) - absent - past)),
+        differing=tuple(sorted(r for r, v in votes.items() if common is not None and not v.fits(common))),
+        consequence=consequence,
+        pending_since_ns=instance.since_ns,
+    )
+
+
+def find_consequences(facts: Facts, divergences: tuple[Divergence, ...], cause: str) -> list[Finding]:
+    """One finding, without culprits, for each description of groups that hang as a consequence of the root `cause`."""
+    by_label: dict[str, list[Divergence]] = {}
+    for divergence in divergences:
+        if divergence.consequence and divergence.pending_since_ns is not None:
+            by_label.setdefault(facts.label(divergence.group), []).append(divergence)
+    findings = []
+    for label, blocked in by_label.items():
+        waiting = tuple(sorted({rank for divergence in blocked for rank in divergence.joined}))
+        group = facts.groups[blocked[0].group]
+        groups = f"{plural(len(blocked), 'group')} of {label} {'is' if len(blocked) == 1 else 'are'}"
+        findings.append(
+            Finding(
+                kind="missing-rank",
+                severity="info",
+                title=f"{groups} blocked by this",
+                explanation=f"{ranks_text(waiting)}: waiting there for ranks that are held up themselves.",
+                caused_by=cause,
+                waiting_ranks=waiting,
+                blast_radius=len(waiting),
+                group=GroupRef(group.name, group.description, group.ranks, key=group.id),
+                seq=blocked[0].seq,
+                op=blocked[0].op,
+            )
+        )
+    return findings

@@ -9,6 +9,7 @@ recorders, as far apart, prove a standstill whatever their times.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +19,7 @@ import polars as pl
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.schema import Dataset
+from rankscope.schema import Dataset, State
 from rankscope.text.wording import duration
 
 FLOOR_NS = 2_000_000_000
@@ -81,12 +82,13 @@ def _weigh(facts: Facts) -> Freeze:
     if newest is None:
         return Freeze(None, None, needed, "no operation carries a time")
     still = _still_ns(newest, written, half, max(FLOOR_NS, _dumping_ns(facts)))
-    if _gave_up(facts):
+    by_watchdog = pl.col("retired").fill_null(False) & (pl.col("coalesced") != "inner") & (pl.col("library") != "gloo")
+    if facts.dataset.ops.select((IS_PENDING & by_watchdog).any()).item():
         return Freeze(True, still, needed, "a watchdog gave up an operation", proven=True)
     if still is None:
         return Freeze(None, None, needed, "file times cannot prove a standstill")
     proven = _timed_out(facts, own=True)
-    if still > needed and (proven or not _is_periodic(facts)):
+    if still > needed and (proven or interval_ns(facts.dataset) is None):
         return Freeze(
             True, still, needed, "the job was quiet for long before the dumps were written", proven, timed=proven
         )
@@ -95,11 +97,6 @@ def _weigh(facts: Facts) -> Freeze:
     alone = f"only one dump of each rank shows {duration(still)} without an event"
     moments = "the dumps were written within moments of the newest event"
     return Freeze(False, still, needed, alone if still > needed else moments)
-
-
-def _is_periodic(facts: Facts) -> bool:
-    """Whether every rank dumps periodically: then two dumps show a standstill, but one dump shows nothing."""
-    return interval_ns(facts.dataset) is not None
 
 
 def interval_ns(dataset: Dataset) -> int | None:
@@ -194,11 +191,6 @@ def _written_ns(facts: Facts) -> tuple[int | None, int | None]:
     return int(latest[0]), int(latest[min(half, len(latest)) - 1])
 
 
-def _gave_up(facts: Facts) -> bool:
-    given_up = IS_PENDING & pl.col("retired").fill_null(False) & (pl.col("coalesced") != "inner")
-    return bool(facts.dataset.ops.select((given_up & (pl.col("library") != "gloo")).any()).item())
-
-
 def _timed_out(facts: Facts, *, own: bool) -> bool:
     """Whether an operation was older than its timeout when its `own` dump was written, or when the last one was."""
     pending = facts.dataset.ops.select("file", "created_ns", "timeout_ms", "state").filter(IS_PENDING)
@@ -257,3 +249,45 @@ class DumpPairs:
         others = self.dataset.ops.filter(~pl.col("rank").is_in(list(self.unchanged)))
         newest = others.select(pl.max_horizontal("created_ns", "completed_ns", "started_ns").max()).item()
         return newest is None or newest <= since
+
+
+# Operations of which only the issue is known: logs of NCCL, and some hooks, never tell that one is finished. Once the
+# job is known to stand still, a rank that issued a collective which another member never reached waits in it.
+
+
+def as_waiting(dataset: Dataset, files: Collection[int] | None = None) -> Dataset | None:
+    """The dataset with such operations of `files` (or all) as pending; None if there are none.
+
+    Only in groups with a known frontier of every member.
+    """
+    least = _least(dataset) if files is None else _least(dataset, among=dataset.seen_ranks)
+    rows = dataset.ops.select("file", "group", "seq", "is_p2p", "state").join(
+        least, on="group", how="left", maintain_order="left"
+    )
+    waits = (pl.col("state") == "unknown") & ~pl.col("is_p2p") & (pl.col("seq") > pl.col("least"))
+    if files is not None:
+        waits &= pl.col("file").is_in(list(files))
+    waiting = rows.select(waits.fill_null(value=False)).to_series()
+    if not waiting.any():
+        return None
+    state = pl.when(pl.lit(waiting)).then(pl.lit("scheduled", dtype=State)).otherwise("state")
+    return replace(dataset, ops=dataset.ops.with_columns(state=state))
+
+
+def _least(dataset: Dataset, among: Sequence[int] | None = None) -> pl.DataFrame:
+    """By group the last collective that every member is known to have issued: group, least.
+
+    If only the ranks `among` left a dump, a group with other members waits for these in its last operation at the
+    latest, so `least` is one less.
+    """
+    members = dataset.groups.select("group", rank="ranks").explode("rank")
+    told = members if among is None else members.filter(pl.col("rank").is_in(list(among)))
+    sizes = members.group_by("group").agg(size=pl.len()).join(told.group_by("group").agg(told=pl.len()), on="group")
+    known = dataset.frontiers.drop_nulls("last_enqueued").group_by("group").agg(
+        least=pl.col("last_enqueued").min(), known=pl.len()
+    )  # fmt: skip
+    return (
+        sizes.join(known, on="group")
+        .filter(pl.col("known") == pl.col("told"))
+        .select("group", least=pl.col("least") - (pl.col("told") < pl.col("size")).cast(pl.Int64))
+    )

@@ -8,9 +8,11 @@ connected components without outgoing edges are the roots (after MUST, Hilbrich 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.instances import CallKey, Instance, PairKey, pending_calls, pending_pairs
@@ -43,6 +45,11 @@ class WaitGraph:
     edges: dict[WaitNode, list[WaitEdge]] = field(default_factory=dict)
     order: dict[int, list[tuple[int, WaitNode]]] = field(default_factory=dict)
     """For each rank its unfinished operations as (position, node), in the order in which it issued them."""
+
+    @property
+    def hang_since_ns(self) -> int | None:
+        """When the first operation that never completed was issued; None if none is known to be unfinished."""
+        return min((i.since_ns for i in self.instances.values() if i.since_ns), default=None)
 
     def heads(self, rank: int) -> list[WaitNode]:
         """The first unfinished operations of a rank: several if they were launched as a batch."""
@@ -152,18 +159,15 @@ class _GraphBuilder:
         lost = presence.cut(rank) and (instance.is_pair or rank not in self.graph.order)
         if lost or self.reliability.is_outdated(rank, instance.since_ns):
             return self._leaf("unknown", rank)
-        return self._host(rank)
+        # the host of a rank: presumably blocked on its first pending operation, or stuck if nothing is pending
+        node = WaitNode("host", rank)
+        if node not in self.graph.edges:
+            self.graph.edges[node] = [WaitEdge(head, rank) for head in self.graph.heads(rank)]
+        return node
 
     def _leaf(self, kind: str, rank: int) -> WaitNode:
         node = WaitNode(kind, rank)
         self.graph.edges.setdefault(node, [])
-        return node
-
-    def _host(self, rank: int) -> WaitNode:
-        """The host of a rank: presumably blocked on its first pending operation, or stuck if nothing is pending."""
-        node = WaitNode("host", rank)
-        if node not in self.graph.edges:
-            self.graph.edges[node] = [WaitEdge(head, rank) for head in self.graph.heads(rank)]
         return node
 
 
@@ -176,6 +180,60 @@ def _mostly_finished(instance: Instance) -> bool:
 def _progress(instance: Instance) -> int:
     """State of a send and its receive: 0 one side is not posted, 1 both are, 2 one side is finished."""
     return len(instance.entries) - 1 if len(instance.waiting()) == len(instance.entries) else 2
+
+
+def stop_at(graph: WaitGraph, certain: Sequence[Root]) -> None:
+    """Makes each of these roots a sink of the graph, so that no other root explains it."""
+    for node in (node for root in certain for node in root.nodes):
+        if node in graph.edges:
+            graph.edges[node] = []
+
+
+def follow_failures(facts: Facts, graph: WaitGraph, certain: Sequence[Root]) -> None:
+    """Adds edges from hosts that stopped after a failed operation to the cause of the failure, if others wait for it
+    too."""
+    idle = {node.rank: node for node, edges in graph.edges.items() if node.kind == "host" and not edges}
+    if not idle or not facts.gloo_groups:
+        return
+    wrong = {node.key: node for root in certain for node in root.nodes if node.key is not None}
+    for rank, key, op in _last(facts, idle):
+        if key in wrong:
+            graph.edges.setdefault(wrong[key], [])
+            graph.edges[idle[rank]] = [WaitEdge(wrong[key], rank)]
+        elif op not in ROOTED_OPS and not _went_on(facts, key):
+            graph.edges[idle[rank]] = [WaitEdge(node, rank) for node in _never_came(facts, graph, key)]
+
+
+def _last(facts: Facts, ranks: dict[int, WaitNode]) -> Iterator[tuple[int, CallKey, str]]:
+    """(rank, collective, operation) of ranks whose last issued operation is a collective of gloo."""
+    last = facts.dataset.ops.filter(pl.col("rank").is_in(list(ranks))).group_by("rank", maintain_order=True).last()
+    found = last.filter(
+        pl.col("group").is_in(list(facts.gloo_groups)) & ~pl.col("is_p2p") & pl.col("seq").is_not_null()
+    )
+    for rank, group, seq, op in found.select("rank", "group", "seq", "op").iter_rows():
+        yield rank, (group, seq), op
+
+
+def _went_on(facts: Facts, key: CallKey) -> bool:
+    """Whether any member issued a later collective in the group, or a device collective: then the operation
+    succeeded."""
+    group, seq = key
+    fronts = (facts.presence.frontiers.get((rank, group)) for rank in facts.groups[group].ranks)
+    if any(f is not None and f.enqueued is not None and f.enqueued > seq for f in fronts):
+        return True
+    rows = facts.dataset.ops.select("rank", "group", "seq").filter(pl.col("rank").is_in(facts.groups[group].ranks))
+    own = (pl.col("group") == group) & (pl.col("seq") == seq)
+    behind = own.cum_max().over("rank").fill_null(value=False) & ~pl.col("group").is_in(list(facts.gloo_groups))
+    return bool(rows.select(behind.any()).item())
+
+
+def _never_came(facts: Facts, graph: WaitGraph, key: CallKey) -> Iterator[WaitNode]:
+    group, seq = key
+    for rank in facts.groups[group].ranks:
+        absence = facts.presence.absence(rank, group, seq)
+        kind = {Absence.NEVER_ISSUED: "host", Absence.NO_DUMP: "no-dump"}.get(absence)
+        if kind and WaitNode(kind, rank) in graph.edges:
+            yield WaitNode(kind, rank)
 
 
 def strong_components(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:
@@ -209,7 +267,17 @@ class _Tarjan:
                     self.low[node] = min(self.low[node], self.index[edge.target])
             else:
                 work.pop()
-                self._leave(node)
+                if self.low[node] == self.index[node]:
+                    members = []
+                    while True:
+                        top = self.stack.pop()
+                        self.on_stack.discard(top)
+                        members.append(top)
+                        if top == node:
+                            break
+                    self.found.append(
+                        tuple(sorted(members, key=lambda n: (n.kind, n.rank, len(n.key or ()), n.key or ())))
+                    )
                 if work:
                     self.low[work[-1][0]] = min(self.low[work[-1][0]], self.low[node])
 
@@ -217,18 +285,6 @@ class _Tarjan:
         self.index[node] = self.low[node] = len(self.index)
         self.stack.append(node)
         self.on_stack.add(node)
-
-    def _leave(self, node: WaitNode) -> None:
-        if self.low[node] != self.index[node]:
-            return
-        members = []
-        while True:
-            top = self.stack.pop()
-            self.on_stack.discard(top)
-            members.append(top)
-            if top == node:
-                break
-        self.found.append(tuple(sorted(members, key=lambda n: (n.kind, n.rank, len(n.key or ()), n.key or ()))))
 
 
 def find_sinks(graph: WaitGraph) -> list[tuple[WaitNode, ...]]:

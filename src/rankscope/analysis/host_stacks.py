@@ -1,25 +1,254 @@
-"""Stacks of the hosts, one for each rank, and the thread that held the interpreter lock."""
+"""Stacks of the hosts: the owner of each frame, the activity that a stack shows, and one stack for each rank."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.activities import (
-    COMMUNICATION_ACTIVITIES,
-    LOCAL_ACTIVITIES,
-    OTHER_THREAD_ACTIVITIES,
-    StackActivity,
-    classify_stack,
-)
-from rankscope.analysis.stack_frames import own_frames
 from rankscope.schema import Dataset, Frame
+
+FrameOwner = Literal["user", "torch", "native", "python"]
+"""Owner of a frame: the job's own code or one of its libraries, torch, native code, or the interpreter."""
+
+_TORCH_FILE = re.compile(
+    r"(?:^|/)(?:site|dist)-packages/torch/"
+    r"|(?:^|/)torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|fx|jit|library|csrc"
+    r"|(?:_tensor|serialization)\.py)(?:/|$)"
+    r"|(?:^|/)rankscope/capture/(?!demo/)"
+)
+"""Hooks of the capture stand between the job and torch, and count as torch's."""
+_NATIVE_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
+_PYTHON_FILE = re.compile(
+    r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen "
+    r"|^(?:asyncio|collections|concurrent|ctypes|encodings|http|importlib|json|logging|multiprocessing|urllib)/"
+    r"|^(?:bdb|cmd|codecs|contextlib|copy|functools|gzip|pdb|pickle|pickletools|queue|random|runpy|selectors|shutil"
+    r"|signal|socket|socketserver|ssl|subprocess|tarfile|tempfile|threading|weakref|zipfile)\.py$"
+)
+"""py-spy writes files of the interpreter and of packages without their install directory."""
+_PACKAGE_FILE = re.compile(
+    r"(?:^|/)(?:site|dist)-packages/"
+    r"|^(?:accelerate|aiobotocore|boto3|botocore|datasets|deepspeed|fsspec|gcsfs|grpc|huggingface_hub|lightning|numpy"
+    r"|pandas|PIL|pyarrow|pytorch_lightning|ray|requests|s3fs|safetensors|torchdata|torchvision|tqdm|transformers"
+    r"|triton|urllib3|wandb|webdataset|zmq)/"
+)
+
+_ARGUMENTS = re.compile(r"(?<=.)[<({].*", re.DOTALL)
+_LONGEST_NAME = 80
+
+
+def kind_of(frame: Frame) -> FrameOwner:
+    """The owner of a frame, by its file; Windows paths work too."""
+    path = frame.file.replace("\\", "/")
+    if _NATIVE_FILE.search(path) or is_native(frame):
+        return "native"
+    if _TORCH_FILE.search(path):
+        return "torch"
+    return "python" if _PYTHON_FILE.search(path) else "user"
+
+
+def is_native(frame: Frame) -> bool:
+    """Whether the frame is of a library or of the interpreter itself: such frames have no line."""
+    return frame.line <= 0 and not frame.file.endswith((".py", ">"))
+
+
+def short_function_name(frame: Frame) -> str:
+    """The function name; without the long arguments of native templates and functions."""
+    name = _ARGUMENTS.sub("", frame.function) if is_native(frame) else frame.function
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+
+
+def own_frames(stack: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The frames of the job's own code, innermost first; without any, those of packages it uses."""
+    user = tuple(frame for frame in stack if kind_of(frame) == "user")
+    own = tuple(frame for frame in user if not _PACKAGE_FILE.search(frame.file.replace("\\", "/")))
+    return own or user
+
+
+# Patterns of functions and files of torch, CPython, NCCL, gloo, CUDA and common packages.
+
+ActivityKind = Literal[
+    "exit", "setup", "collective", "p2p", "device", "data", "storage", "network", "compile", "import", "thread",
+    "process", "lock", "gc", "sleep", "debugger", "backward", "none", "running", "blocked",
+]  # fmt: skip
+"""Kinds of activity. "running" and "blocked" are stacks that no pattern fits; "none" is a stack without frames."""
+
+
+@dataclass(frozen=True)
+class FramePattern:
+    """A pattern of a frame, with the activity that it shows."""
+
+    tier: int
+    """Precedence: the lowest tier wins, then Python before native, then the innermost frame."""
+    doing: ActivityKind
+    words: str
+    """Words that follow "rank 3 is"; `{}` is the name of the function."""
+    function: str
+    """Pattern of the whole function name, without its class."""
+    file: str = ""
+    """Pattern of any part of the file path."""
+    native: bool = False
+    """True for frames of libraries, False for frames of Python."""
+
+
+CALLBACK_TIER = 6
+"""Patterns of this tier and above hold only if no frame of the job's own code was called back from there."""
+
+_NCCL_CALLS = (
+    r"nccl(AllReduce|AllGather\w*|ReduceScatter\w*|Broadcast|Reduce|Send|Recv|AlltoAll|GroupEnd|CommInit\w*|CommSplit)"
+)
+"""Calls of NCCL that wait for other ranks, or may: wrappers in Python name their functions after them."""
+_C10D = r"torch/distributed/(distributed_c10d|_functional_collectives\w*|nn/functional)\.py$"
+
+FRAME_PATTERNS = (
+    FramePattern(0, "exit", "in {}", r"destroy_process_group|_shutdown_backend|_?abort_process_group", _C10D),
+    FramePattern(1, "setup", "setting up process groups, in {}",
+        r"init_process_group|new_\w*group\w*|split_group|_store_based_barrier|_new_process_group_helper|"
+        r"_create_process_group_wrapper", _C10D),
+    FramePattern(1, "setup", "setting up process groups, in {}", r"_?init_device_mesh|_init_process_groups",
+        r"torch/distributed/device_mesh\.py$"),
+    FramePattern(1, "setup", "meeting the other ranks at the store", r"\w+", r"torch/distributed/rendezvous\.py$"),
+    FramePattern(1, "setup", "meeting the other ranks at the store", r"c10d::\w*Store::.*", native=True),
+    FramePattern(2, "p2p", "in {}", r"i?send|i?recv|(send|recv)_object_list|batch_isend_irecv", _C10D),
+    FramePattern(2, "collective", "in {}",
+        r"(monitored_)?barrier|(all_)?(gather|reduce|to_all)\w*|_?reduce_scatter\w*|_all_gather\w*|broadcast\w*|"
+        r"scatter\w*|_?wait_tensor", _C10D),
+    FramePattern(2, "collective", "in {}", rf"{_NCCL_CALLS}|all_\w+|reduce_scatter\w*|broadcast|send|recv|group_end",
+        r"(^|/)(pynccl|pyhccl|pymscclpp|custom_all_reduce|quick_all_reduce|symm_mem)\w*\.py$"),
+    FramePattern(2, "collective", "in {}",
+        r"_?all_(reduce|gather|to_all)\w*|reduce_scatter\w*|gather|barrier|(broadcast|send|recv)_(object|tensor_dict)\w*",
+        r"(vllm|sglang)/(srt/)?distributed/(parallel_state|communication_op)\.py$"),
+    FramePattern(2, "collective", "in {}",
+        r"wait|trigger_wait|wait_tensor", r"torch/distributed/_functional_collectives\w*\.py$"),
+    FramePattern(2, "collective", "in {}",
+        r"(synchronize|barrier|join|(grouped_)?(allreduce|allgather|reducescatter)\w*|broadcast\w*|alltoall\w*)_?",
+        r"(^|/)horovod/\w+/(mpi_ops|functions)\.py$"),
+    FramePattern(2, "collective", "in {}",
+        r"(all|reduce)?(reduce|gather|scatter)\w*|broadcast\w*|barrier|send\w*|recv\w*",
+        r"(^|/)ray/util/collective/"),
+    FramePattern(2, "collective", "in {} of experts", r"(internode_|intranode_|low_latency_)?(dispatch|combine)",
+        r"(^|/)deep_ep\w*/\w+\.py$"),
+    FramePattern(2, "collective", "waiting for other ranks, in {}",
+        r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|GroupEnd|CommInit\w*|CommSplit)\w*|gloo::.*|"
+        r"c10d::ProcessGroup.*|c10d::Work::.*", native=True),
+    FramePattern(3, "debugger", "in a debugger", r"interaction|_?cmdloop|set_trace", r"^(.*/)?(pdb|bdb|cmd|code)\.py$"),
+    FramePattern(3, "compile", "building an extension",
+        r"load|load_inline|_jit_compile|_write_ninja\w*|_run_ninja\w*|wait",
+        r"torch/utils/(cpp_extension|file_baton|_cpp_extension\w*)\.py$"),
+    FramePattern(3, "compile", "compiling",
+        r"_?compile\w*|fx_codegen\w*|codegen\w*|_?convert_frame\w*|transform\w*|autotune\w*|benchmark\w*",
+        r"torch/_(dynamo|inductor)/|triton/(compiler|runtime)/"),
+    FramePattern(3, "storage", "in torch.{}", r"save|load", r"torch/serialization\.py$"),
+    FramePattern(4, "process", "waiting for the next message of its engine",
+        r"acquire_read|dequeue", r"(^|/)shm_broadcast\.py$"),
+    FramePattern(4, "process", "waiting for the next message of its engine",
+        r"recv_requests|recv_multimodal\w*", r"sglang/srt/managers/\w+\.py$"),
+    FramePattern(4, "storage", "reading or writing a checkpoint", r"\w+",
+        r"torch/(serialization\.py$|distributed/checkpoint/)|(^|/)safetensors/"),
+    FramePattern(4, "storage", "reading or writing remote storage", r"\w+",
+        r"(^|/)(fsspec|s3fs|gcsfs|boto3|botocore|aiobotocore|smart_open)/"),
+    FramePattern(4, "storage", "copying or packing files", r"\w+", r"^(.*/)?(shutil|tarfile|zipfile|gzip)\.py$"),
+    FramePattern(4, "data", "waiting for the data loader", r"_try_get_data|_get_data|_next_data|__next__",
+        r"torch/utils/data/dataloader\.py$"),
+    FramePattern(4, "data", "reading data",
+        r"\w+", r"torch/utils/data/|(^|/)(datasets|webdataset|torchdata|streaming)/"),
+    FramePattern(4, "device", "waiting for the device, in {}",
+        r"synchronize|wait", r"torch/(cuda|npu|xpu|accelerator)/"),
+    FramePattern(4, "device", "reading a value from the device, as .item() does",
+        r".*_local_scalar_dense.*", native=True),
+    FramePattern(5, "device", "waiting for the device, in {}",
+        r"(cuda|hip|cu|aclrt)\w*(Synchronize|EventQuery|Memcpy)\w*",
+        native=True),
+    FramePattern(5, "lock", "waiting for the GIL", r"take_gil|PyGILState_Ensure|PyEval_RestoreThread",
+        native=True),
+    FramePattern(5, "gc", "collecting garbage", r"gc_collect\w*|_?PyGC_Collect|deduce_unreachable", native=True),
+    FramePattern(5, "storage", "in {}, on a file", r"\w*?(p?read|p?write|f(data)?sync|open(at)?|fallocate)(64)?",
+        r"libc[-.]|libpthread", native=True),
+    FramePattern(6, "network", "talking to a server", r"\w+",
+        r"(^|/)(http|urllib3|requests|huggingface_hub|wandb|grpc|aiohttp|httpx)/|^(.*/)?(ssl|socket)\.py$"),
+    FramePattern(6, "process", "waiting for another process",
+        r"_?(wait|poll|communicate|join|recv|get)\w*|acquire|__enter__",
+        r"^(.*/)?(subprocess|multiprocessing/\w+)\.py$"),
+    FramePattern(6, "thread", "waiting for another thread",
+        r"wait|join|_wait_for_tstate_lock|get|put|result|wait_for|_?shutdown|acquire|__enter__",
+        r"^(.*/)?(threading|queue|concurrent/futures/\w+)\.py$"),
+    FramePattern(6, "thread", "in an event loop", r"run_forever|run_until_complete|_run_once|select",
+        r"^(.*/)?(asyncio/\w+|selectors)\.py$"),
+    FramePattern(6, "sleep", "sleeping", r"(pysleep|time_sleep|\w*nanosleep)\w*", native=True),
+    FramePattern(7, "backward", "in backward", r"_engine_run_backward|backward", r"torch/(autograd/|_tensor\.py$)"),
+    FramePattern(8, "import", "importing modules", r"_find_and_load\w*|exec_module|create_module|get_data|get_code",
+        r"^<frozen importlib"),
+)  # fmt: skip
+"""All patterns; only the tiers set their precedence."""
+
+
+COMMUNICATION_ACTIVITIES: frozenset[ActivityKind] = frozenset({"setup", "collective", "p2p"})
+"""Activities that wait for other ranks, or may."""
+LOCAL_ACTIVITIES: frozenset[ActivityKind] = frozenset(
+    {
+        "exit", "data", "storage", "network", "compile", "import", "thread", "process", "lock", "gc", "sleep",
+        "debugger", "running",
+    }
+)  # fmt: skip
+"""Activities that wait for no other rank. "device", "backward" and "blocked" may wait for a kernel, so are left out."""
+OTHER_THREAD_ACTIVITIES: frozenset[ActivityKind] = frozenset({"thread", "backward", "none"})
+"""Activities in which another thread of the process may do the work."""
+
+_PATTERNS = tuple((row, re.compile(row.function), re.compile(row.file)) for row in FRAME_PATTERNS)
+_CLASS_PREFIX = re.compile(r"^[\w.<>]*\.(?=[^.<>]+$)")
+"""Class name before a method ("Queue" in "Queue.get", "f.<locals>" in "f.<locals>.g"); not namespaces of C++."""
+_LONGEST_COMPARED_NAME = 200
+"""Longest name that is compared; a name of a megabyte is an attack or a mistake."""
+
+
+@dataclass(frozen=True)
+class StackActivity:
+    """The activity that a stack shows."""
+
+    doing: ActivityKind
+    words: str
+    """Words that follow "rank 3 is": "in barrier", "waiting for the data loader"."""
+    frame: Frame | None = None
+    """The frame that shows the activity; None if no frame does."""
+
+
+def classify_stack(stack: Sequence[Frame], active: bool | None = None) -> StackActivity:
+    """The activity that a stack shows, innermost frame first; `active` is whether the thread was running."""
+    if not stack:
+        return StackActivity("none", "without a frame")
+    own = next((depth for depth, frame in enumerate(stack) if kind_of(frame) == "user"), len(stack))
+    rows = [(row, depth) for depth, frame in enumerate(stack) if (row := _row(frame)) is not None]
+    hits = [(row.tier, row.native, depth, row) for row, depth in rows if row.tier < CALLBACK_TIER or depth < own]
+    if hits:
+        *_, depth, row = min(hits, key=lambda hit: hit[:3])
+        return StackActivity(row.doing, row.words.format(function_name(stack[depth])), stack[depth])
+    if active:
+        return StackActivity("running", "running")
+    # a stack alone does not tell whether the thread ran
+    return StackActivity("blocked", "busy or waiting" if active is None else "in a call that the stack does not name")
+
+
+def function_name(frame: Frame) -> str:
+    """The function name without its class, cut to a bounded length."""
+    return _CLASS_PREFIX.sub("", frame.function[:_LONGEST_COMPARED_NAME])
+
+
+@lru_cache(1 << 16)
+def _row(frame: Frame) -> FramePattern | None:
+    """The pattern that fits a frame."""
+    name, file, native = function_name(frame), frame.file.replace("\\", "/"), is_native(frame)
+    fits = (
+        row
+        for row, function, path in _PATTERNS
+        if row.native == native and function.fullmatch(name) and path.search(file)
+    )
+    return min(fits, key=lambda row: row.tier, default=None)
+
 
 _HELPER_THREADS = re.compile(
     r"pin_memory|QueueFeeder|tqdm|monitor|heartbeat|tensorboard|wandb|MsgRouter|asyncio_|profil|watchdog|InductorSubproc",
@@ -194,9 +423,11 @@ def _process_name(command: str, host: HostStack) -> str:
 def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str]) -> HostStack:
     """The process of a rank that communicates, or has the deepest stack in the job's own code."""
     processes = [list(found) for _, found in groupby(rows, lambda row: (row.file, row.pid))]
-    made = [(own, *_trains(maker, own)) for own in processes]
-    own, row, trains = max(made, key=lambda one: (one[2].activity.doing in COMMUNICATION_ACTIVITIES, len(one[2].own)))
-    holder = next((maker.thread(r) for r in own if r.gil and r != row), None)
+    made = [(threads, *_trains(maker, threads)) for threads in processes]
+    threads, row, trains = max(
+        made, key=lambda process: (process[2].activity.doing in COMMUNICATION_ACTIVITIES, len(process[2].own))
+    )
+    holder = next((maker.thread(r) for r in threads if r.gil and r != row), None)
     return HostStack(row.rank, row.pid, paths.get(row.file) or "", row.written_ns, trains, holder, row, maker)
 
 
@@ -228,10 +459,10 @@ class StackSite:
 
 def stack_sites(hosts: Iterable[HostStack]) -> list[StackSite]:
     """The hosts grouped by place, the place of most ranks first."""
-    found: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
+    by_site: dict[tuple[str, tuple[Frame, ...]], list[HostStack]] = {}
     for host in hosts:
-        found.setdefault((host.activity.words, host.trains.own), []).append(host)
-    made = [StackSite(tuple(h.rank for h in same), same[0]) for same in found.values()]
+        by_site.setdefault((host.activity.words, host.trains.own), []).append(host)
+    made = [StackSite(tuple(h.rank for h in same), same[0]) for same in by_site.values()]
     return sorted(made, key=lambda site: (-len(site.ranks), site.ranks))
 
 

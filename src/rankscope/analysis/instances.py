@@ -11,7 +11,7 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
+from rankscope.analysis.presence import UNKNOWN_SEQ
 
 CallKey = tuple[int, int]
 """(group, seq)."""

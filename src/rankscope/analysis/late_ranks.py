@@ -204,10 +204,10 @@ class LatenessTest:
         needed = _fewest(len(values)) * len(values)
         usual = float(np.quantile(others, OTHERS_FEW if len(values) < FEW else OTHERS))
         always = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.unit_ns)
-        found = self._steadily(always, own, usual) if (values > self.floor_ns).sum() >= needed else None
-        if found is None and self.by_step:
+        late_rank = self._steadily(always, own, usual) if (values > self.floor_ns).sum() >= needed else None
+        if late_rank is None and self.by_step:
             return self._in_few(always, own) if len(values) < FEW else self._now_and_then(rank, own, others)
-        return found
+        return late_rank
 
     def _in_few(self, late: LateRank, own: pl.DataFrame) -> LateRank | None:
         """The rank if it is the latest in each of a few steps, by unequal amounts that are a large share of a step."""
@@ -231,9 +231,11 @@ class LatenessTest:
                 if on.sum() < AGAIN or on.all() or values[on].min() <= every * self.floor_ns:
                     continue
                 among = LateRank(rank, -1, None, len(values), 0, 0, 0, 0, 0, self.mean_ns, every=every, phase=phase)
-                found = self._steadily(among, own.filter(pl.Series(on)), usual)
-                if found is not None and (values[~on] * ABOVE > found.low_ns).sum() <= np.ceil(EXCEPT * (~on).sum()):
-                    return found
+                late_rank = self._steadily(among, own.filter(pl.Series(on)), usual)
+                if late_rank is not None and (values[~on] * ABOVE > late_rank.low_ns).sum() <= np.ceil(
+                    EXCEPT * (~on).sum()
+                ):
+                    return late_rank
         return None
 
     def _steadily(self, late: LateRank, own: pl.DataFrame, usual: float) -> LateRank | None:
@@ -248,7 +250,10 @@ class LatenessTest:
     def _told(self, late: LateRank, own: pl.DataFrame) -> LateRank:
         """The rank with its amounts, and the collective that shows it best."""
         values = own["own_ns"].to_numpy()
-        channel, spot = _best(self.rows.filter((pl.col("rank") == late.rank) & late.units_of))
+        # the channel and the spot in it at which a rank is latest
+        rows = self.rows.filter((pl.col("rank") == late.rank) & late.units_of)
+        spots = rows.group_by("channel", "spot").agg(pl.col("own_ns").sum()).sort("own_ns", "channel", "spot")
+        channel, spot, _ = spots.row(-1)
         return replace(
             late, channel=channel, spot=spot if self.by_step else None,
             late_in=int((values > self.floor_ns).sum()), median_ns=int(np.median(values)),
@@ -259,10 +264,3 @@ class LatenessTest:
 def _fewest(units: int) -> float:
     """The share of `units` in which a rank must be late."""
     return next(share for count, share in LATE_SHARES if units >= count)
-
-
-def _best(rows: pl.DataFrame) -> tuple[int, int]:
-    """The channel and the spot in it at which a rank is latest."""
-    spots = rows.group_by("channel", "spot").agg(pl.col("own_ns").sum()).sort("own_ns", "channel", "spot")
-    channel, spot, _ = spots.row(-1)
-    return channel, spot

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import Ints
-from rankscope.analysis.disagreements import collective_instances, collectives_of
+from rankscope.analysis.collective_calls import collective_instances, collectives_of
 from rankscope.schema import Dataset
 
 _OP_COLUMNS = ["rank", "group", "seq", "p2p_seq", "is_p2p", "op", "peer", "coalesced", "state"]
@@ -32,7 +32,8 @@ def logical_columns(dataset: Dataset) -> NDArray[np.int64]:
     drawn = drawn_rows(dataset.ops)
     rows = dataset.ops.select(_OP_COLUMNS).with_row_index("row")
     rows = in_program_order(rows if drawn.all() else rows.filter(drawn))
-    plain = _plain(rows)
+    # mask of the rows that are collectives outside coalesced groups
+    plain = rows.select((IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
     if rows.height == dataset.ops.height and plain.all():
         instance = _dense(collectives_of(dataset.ops).instances.code)
     else:
@@ -84,11 +85,6 @@ def _sender() -> pl.Expr:
 
 def _is_send() -> pl.Expr:
     return pl.col("op").cast(pl.String).str.contains("send", literal=True)
-
-
-def _plain(rows: pl.DataFrame) -> pl.Series:
-    """Mask of the rows that are collectives outside coalesced groups."""
-    return rows.select((IS_COLLECTIVE & (pl.col("coalesced") != "inner")).fill_null(False)).to_series()
 
 
 def _instances(rows: pl.DataFrame, plain: pl.Series, whole: list[int]) -> NDArray[np.int64]:

@@ -116,7 +116,8 @@ def _accuse(
     `silent` members may be on either side, and must not be able to change the majority: else the minority is only
     suspected, without a correct signature, where most members spoke.
     """
-    ranked = _plurality(votes)
+    counts = Counter(votes[r] for r in sorted(votes))
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
     if len(ranked) > 1 and ranked[0][1] > ranked[1][1] + silent:
         right = ranked[0][0]
         return sorted(r for r, v in votes.items() if not v.fits(right)), right, ()
@@ -137,11 +138,6 @@ def _silent(facts: Facts, instance: Instance, votes: dict[int, Signature]) -> in
     if instance.group not in facts.open_groups:
         return 0
     return max(0, len(facts.groups[instance.group].ranks) - len(votes))
-
-
-def _plurality(votes: dict[int, Signature]) -> list[tuple[Signature, int]]:
-    counts = Counter(votes[r] for r in sorted(votes))
-    return sorted(counts.items(), key=lambda item: -item[1])
 
 
 def _kind(votes: dict[int, Signature]) -> str:
@@ -292,7 +288,10 @@ def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, no
     members = facts.groups[instance.group].ranks
     wrong = np.argwhere(sent != expected).tolist()
     pairs = [(members[i], members[j], int(sent[i, j]), int(expected[i, j])) for i, j in wrong]
-    culprits = _culprits(pairs)
+    # the rank common to all inconsistent pairs; all ends if there is no such rank
+    ends = Counter(rank for a, b, *_ in pairs for rank in (a, b))
+    common = [rank for rank, count in ends.items() if count == len(pairs)]
+    culprits = tuple(common) if len(common) == 1 else tuple(sorted(ends))
     label = f"{instance.name} of {facts.label(instance.group)}"
     told = "; ".join(
         f"rank {a} sends rank {b} {n:,} elements, which expects {m:,}" for a, b, n, m in pairs[:MOST_PAIRS]
@@ -310,10 +309,3 @@ def _root(facts: Facts, instance: Instance, sent: Amounts, expected: Amounts, no
         next_steps=("Print the split sizes of these ranks before the all_to_all: the sizes of both sides must agree.",),
     )
     return root if len(culprits) == 1 else root.weaken("low", "one against one: either side may be the wrong one")
-
-
-def _culprits(pairs: list[tuple[int, int, int, int]]) -> tuple[int, ...]:
-    """The rank common to all inconsistent pairs; all ends if there is no such rank."""
-    ends = Counter(rank for a, b, *_ in pairs for rank in (a, b))
-    common = [rank for rank, count in ends.items() if count == len(pairs)]
-    return tuple(common) if len(common) == 1 else tuple(sorted(ends))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.sink_rules import SinkRules
@@ -20,96 +19,100 @@ OUTDATED_NS = 10_000_000_000
 """A dump older than the newest by this much was not written with it."""
 
 
-def find_missing(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+def find_missing(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks without a dump that others wait for, unless roots with evidence explain all of the waiting.
 
     A rank without a dump that belongs to an operation held up by such a root may wait there as the others do.
     """
     blocked = {
-        instance.key for root in others if not root.residual for node in root.nodes for instance in judge.direct(node)
+        instance.key for root in others if not root.residual for node in root.nodes for instance in rules.direct(node)
     }
     nodes = tuple(
-        m[0] for m in judge.sinks
-        if len(m) == 1 and m[0].kind == "no-dump" and not any(i.key in blocked for i in judge.direct(m[0]))
-    )  # fmt: skip
+        m[0]
+        for m in rules.sinks
+        if len(m) == 1 and m[0].kind == "no-dump" and not any(i.key in blocked for i in rules.direct(m[0]))
+    )
     if not nodes:
         return []
-    waiting = judge.held_up(nodes)
+    waiting = rules.held_up(nodes)
     behind = {rank for root in others if root.residual and root.kind == "missing-rank" for rank in root.candidates}
-    return [_root(facts, judge, nodes, frozenset(behind))] if waiting - _explained(judge, others) else []
+    return [_root(rules, nodes, frozenset(behind))] if waiting - _explained(rules, others) else []
 
 
-def find_gone(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+def find_gone(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Ranks whose only dump is older than the operation that others wait in: suspects, not culprits."""
-    written = judge.reliability.written_ns
+    written = rules.reliability.written_ns
     newest = max(written.values(), default=0)
-    nodes = _suspects(judge, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
-    return [_gone(facts, judge, nodes, newest)] if nodes else []
+    suspects = _suspects(rules, others, lambda rank: newest - written.get(rank, newest) > OUTDATED_NS)
+    if suspects is None:
+        return []
+    who, it = ranks_text(suspects.candidates), "it" if len(suspects.candidates) == 1 else "them"
+    age = duration(newest - max(written[rank] for rank in suspects.candidates))
+    return [
+        replace(
+            suspects,
+            title=f"{who} left no dump since {suspects.title} waits for {it}",
+            explanation=(
+                f"{suspects.explanation}. The last dump of {who} is older than that wait, and {age} older than the "
+                "newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
+            ),
+            reasons=("an old dump does not show what the rank did afterwards",),
+            next_steps=(f"Does the process of {who} still run? Read the end of its log, and dump again if it does.",),
+        )
+    ]
 
 
-def find_cut(facts: Facts, judge: SinkRules, others: list[Root]) -> list[Root]:
+def find_cut(rules: SinkRules, others: list[Root]) -> list[Root]:
     """Awaited ranks whose dumps were read only in part, so the rest may hold the operation. Suspects, not culprits."""
-    nodes = _suspects(judge, others, facts.presence.cut)
-    return [_cut(facts, judge, nodes)] if nodes else []
-
-
-def _suspects(judge: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> tuple[WaitNode, ...]:
-    """Ranks in an unknown state that hold up a rank whose wait no other root explains."""
-    nodes = tuple(
-        m[0] for m in judge.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and judge.direct(m[0])
-    )
-    waiting = judge.held_up(nodes) if nodes else set()
-    return nodes if waiting - _explained(judge, others) else ()
-
-
-def _explained(judge: SinkRules, others: list[Root]) -> set[int]:
-    return set().union(*(judge.held_up(root.nodes) for root in others if not root.residual))
-
-
-def _gone(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], newest: int) -> Root:
-    suspect = _suspect(facts, judge, nodes)
-    who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
-    age = duration(newest - max(judge.reliability.written_ns[rank] for rank in suspect.candidates))
-    return replace(
-        suspect,
-        title=f"{who} left no dump since {suspect.title} waits for {it}",
-        explanation=(
-            f"{suspect.explanation}. The last dump of {who} is older than that wait, and {age} older than the "
-            "newest dump: the process ended, died or cannot dump, or its newer dump was not collected."
-        ),
-        reasons=("an old dump does not show what the rank did afterwards",),
-        next_steps=(f"Does the process of {who} still run? Read the end of its log, and dump again if it does.",),
-    )
-
-
-def _cut(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
-    suspect = _suspect(facts, judge, nodes)
-    who, it = ranks_text(suspect.candidates), "it" if len(nodes) == 1 else "them"
-    rows = facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
+    suspects = _suspects(rules, others, rules.facts.presence.cut)
+    if suspects is None:
+        return []
+    alone, who = len(suspects.candidates) == 1, ranks_text(suspects.candidates)
+    rows = rules.facts.dataset.dumps.select("rank", "path", "problem").drop_nulls()
     problems = {rank: f"{path}: {problem}" for rank, path, problem in rows.iter_rows()}
-    dumps = "dump" if len(nodes) == 1 else "dumps"
-    return replace(
-        suspect,
-        title=f"the {dumps} of {who} could be read only in part, and {suspect.title} waits for {it}",
-        explanation=f"{suspect.explanation}. The unread part would show whether {who} issued it.",
-        reasons=("the unread part of a file may show that its rank also waits",),
-        notes={rank: problems[rank] for rank in suspect.candidates[:8] if rank in problems},
-        next_steps=(_RECOLLECT_STEP, f"Run py-spy dump on {who}, or read the end of its log: what is it doing?"),
+    dumps, it = ("dump", "it") if alone else ("dumps", "them")
+    return [
+        replace(
+            suspects,
+            title=f"the {dumps} of {who} could be read only in part, and {suspects.title} waits for {it}",
+            explanation=f"{suspects.explanation}. The unread part would show whether {who} issued it.",
+            reasons=("the unread part of a file may show that its rank also waits",),
+            notes={rank: problems[rank] for rank in suspects.candidates[:8] if rank in problems},
+            next_steps=(_RECOLLECT_STEP, f"Run py-spy dump on {who}, or read the end of its log: what is it doing?"),
+        )
+    ]
+
+
+def _suspects(rules: SinkRules, others: list[Root], fits: Callable[[int], bool]) -> Root | None:
+    """The ranks in an unknown state that hold up a rank whose wait no other root explains; None if there are none.
+
+    The title is the awaited operation, the explanation the ranks that wait in it.
+    """
+    nodes = tuple(
+        m[0] for m in rules.sinks if len(m) == 1 and m[0].kind == "unknown" and fits(m[0].rank) and rules.direct(m[0])
     )
-
-
-def _suspect(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Root:
-    """Title and explanation that all suspects share: the awaited operation and the waiting ranks."""
-    ranks, focus = tuple(sorted(node.rank for node in nodes)), _focus(judge, nodes)
-    label = f"{focus.name} of {facts.label(focus.group)}"
+    if not nodes or not rules.held_up(nodes) - _explained(rules, others):
+        return None
+    focus, ranks = _awaited(rules, nodes), tuple(sorted(node.rank for node in nodes))
+    label = f"{focus.name} of {rules.facts.label(focus.group)}"
     waiting = f"{wait_text(focus.waiting())} in {label}"
     return Root("missing-rank", (), nodes, focus, label, waiting, candidates=ranks, confidence="low")
 
 
-def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
+def _explained(rules: SinkRules, others: list[Root]) -> set[int]:
+    return set().union(*(rules.held_up(root.nodes) for root in others if not root.residual))
+
+
+def _awaited(rules: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
+    """The first operation that waits for one of the `nodes`."""
+    waits = (instance for node in nodes for instance in rules.direct(node)[:1])
+    return min(waits, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
+
+
+def _root(rules: SinkRules, nodes: tuple[WaitNode, ...], behind: frozenset[int]) -> Root:
     """The root of ranks without a dump; other `behind` ranks that show no wait may be the cause as well."""
     ranks = tuple(sorted(node.rank for node in nodes))
-    focus = _focus(judge, nodes)
+    focus, facts = _awaited(rules, nodes), rules.facts
     label = f"{focus.name} of {facts.label(focus.group)}"
     few = len(ranks) < len(facts.presence.seen)
     looked = facts.dataset.threads.filter(pl.col("tool").ne_missing(AT_CRASH))
@@ -137,7 +140,7 @@ def _root(facts: Facts, judge: SinkRules, nodes: tuple[WaitNode, ...], behind: f
         title=f"{_without(ranks, unread, unlooked)}, and {label} waits for {'it' if len(ranks) == 1 else 'them'}",
         explanation=(
             f"{wait_text(focus.waiting())} in {label}. Every member with a readable dump has "
-            f"joined{_told(ranks, unread, unlooked, alive, hooked=focus.group in facts.hook_groups)}."
+            f"joined{_known(ranks, unread, unlooked, alive, hooked=focus.group in facts.hook_groups)}."
         ),
         candidates=() if few else tuple(sorted({*ranks, *behind})),
         confidence="medium" if few else "low",
@@ -163,7 +166,7 @@ def _without(ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], unlo
     return f"no dump of {ranks_text(ranks)} could be read"
 
 
-def _told(
+def _known(
     ranks: tuple[int, ...], unread: Mapping[int, tuple[str, str]], unlooked: bool, alive: list[int], *, hooked: bool
 ) -> str:
     """The known facts about ranks without a dump."""
@@ -174,12 +177,6 @@ def _told(
     left = "left none, or it lies in a directory that was not read" if unlooked else "left none"
     left = f"{ranks_text(none)} {left}: {_fate(none, own, hooked=hooked)}" if none else ""
     return "".join(f"; {part}" for part in (f"{broken}{more}", left) if part)
-
-
-def _focus(judge: SinkRules, nodes: tuple[WaitNode, ...]) -> Instance:
-    """The first operation that waits for one of them."""
-    found = (i for node in nodes for i in judge.direct(node)[:1])
-    return min(found, key=lambda i: (i.is_pair, i.since_ns or 0, i.key))
 
 
 def _fate(ranks: tuple[int, ...], alive: list[int], *, hooked: bool) -> str:

@@ -108,15 +108,14 @@ class Places:
             return None
         names = set(hosts.values())
         if len(names) == 1:
-            return self._node(names.pop(), drain=all(FINDINGS[finding.kind].drains_node for finding in findings))
+            host = names.pop()
+            drain = all(FINDINGS[finding.kind].drains_node for finding in findings)
+            if len(set(self.hosts.values())) == 1:
+                return None
+            advice = ": drain that node" if drain else ""
+            return SharedPlace(f"All of them are on {host}{advice}.", f"all on {host}{advice}")
         found = [self._switch(names), self._same_slot(ranks, len(names), findings)]
         return next((shared for shared in found if shared is not None), None)
-
-    def _node(self, host: str, *, drain: bool) -> SharedPlace | None:
-        if len(set(self.hosts.values())) == 1:
-            return None
-        advice = ": drain that node" if drain else ""
-        return SharedPlace(f"All of them are on {host}{advice}.", f"all on {host}{advice}")
 
     def _switch(self, culprits: set[str]) -> SharedPlace | None:
         """The narrowest switch, rack or name part that holds all culprits' hosts, unless that may be chance."""

@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints, filled_array
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.group_frontiers import UNKNOWN_SEQ
+from rankscope.analysis.presence import UNKNOWN_SEQ
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.schema import latest_ns
 
@@ -121,7 +121,10 @@ def _dead_devices(facts: Facts, reliability: Reliability) -> dict[int, tuple[int
     behind &= np.isin(done.group, list(facts.counts_alone)) & ~np.isin(done.rank, list(outdated))
     group, following = done.group[behind], done.seq[behind] + 1
     ops, reached = _ops_at(facts, group, following), facts.reached
-    unnoticed = _unnoticed(facts, reliability)
+    # ranks and groups of a hook in which nothing has been pending long enough to be noticed
+    oldest = facts.pending.group_by("rank", "group").agg(pl.col("created_ns").min())
+    waits = facts.hooked.join(oldest, on=["rank", "group"], how="left")
+    unnoticed = {(rank, group) for rank, group, ns in waits.iter_rows() if not reliability.overdue(rank, ns)}
     out: dict[int, tuple[int, int]] = {}
     for rank, key in zip(done.rank[behind].tolist(), zip(group.tolist(), following.tolist(), strict=True), strict=True):
         op, finished_ns = ops.get(key, (None, None))
@@ -131,14 +134,6 @@ def _dead_devices(facts: Facts, reliability: Reliability) -> dict[int, tuple[int
         if reached.get(key[0], -1) >= key[1] or (op is not None and op not in ROOTED_OPS):
             out.setdefault(rank, key)
     return out
-
-
-def _unnoticed(facts: Facts, reliability: Reliability) -> set[tuple[int, int]]:
-    """Ranks and groups of a hook in which nothing has been pending long enough to be noticed."""
-    hooked = facts.hooked
-    oldest = facts.pending.group_by("rank", "group").agg(pl.col("created_ns").min())
-    found = hooked.join(oldest, on=["rank", "group"], how="left")
-    return {(rank, group) for rank, group, ns in found.iter_rows() if not reliability.overdue(rank, ns)}
 
 
 def _ops_at(facts: Facts, group: Ints, seq: Ints) -> dict[tuple[int, int], tuple[str | None, int | None]]:

@@ -144,13 +144,13 @@ class ReplicaCohorts:
         groups = [(g.id, self.facts.label(g.id)) for g in self.facts.groups]
         places = [(group, seq) for group, label in groups for name, seq in wanted if name == label]
         table = pl.DataFrame(places, schema={"group": pl.UInt32, "seq": pl.Int64}, orient="row")
-        found: dict[tuple[int, int], dict[int, float]] = {}
+        by_place: dict[tuple[int, int], dict[int, float]] = {}
         rows = self.facts.calls_at(table)
         for group, seq, rank, row in rows.select("group", "seq", "rank", "row").iter_rows():
-            found.setdefault((group, seq), {})[rank] = row
+            by_place.setdefault((group, seq), {})[rank] = row
         for step in wanted:
-            own = [(group, found.get((group, step[1]), {})) for group, label in groups if label == step[0]]
-            self._known[step] = self._complete(step[1], own)
+            of_step = [(group, by_place.get((group, step[1]), {})) for group, label in groups if label == step[0]]
+            self._known[step] = self._complete(step[1], of_step)
 
     def _step(self, instance: Instance) -> tuple[str, int]:
         return self.facts.label(instance.group), instance.seq

@@ -1,4 +1,4 @@
-"""Analysis from a dataset to the verdict."""
+"""Analysis from a dataset to the verdict: standstill, roots of the wait-for graph, findings, and what features add."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from rankscope.analysis.data_gaps import find_gaps
-from rankscope.analysis.divergence import find_consequences, find_divergences, follow_failures
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.finding_writer import FindingWriter
-from rankscope.analysis.freeze import Freeze, judge_freeze
-from rankscope.analysis.graph import Root, WaitGraph, build_graph
+from rankscope.analysis.finding_writer import FindingWriter, find_consequences, find_divergences
+from rankscope.analysis.freeze import Freeze, as_waiting, judge_freeze
+from rankscope.analysis.graph import Root, build_graph, follow_failures, stop_at
 from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
 from rankscope.analysis.missing_ranks import find_cut, find_gone, find_missing
 from rankscope.analysis.model import Analysis, ChainStep, Finding
-from rankscope.analysis.reliability import Reliability, judge_reliability
+from rankscope.analysis.places import Places
+from rankscope.analysis.reliability import judge_reliability
 from rankscope.analysis.replicas import ReplicaCohorts
-from rankscope.analysis.scene import Scene
 from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
-from rankscope.analysis.verdict import VerdictBasis, verdict
+from rankscope.analysis.verdict import Scene, verdict
 from rankscope.kinds.features import called
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
@@ -34,9 +33,47 @@ WRITING_NS = 15_000_000_000
 def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) -> Analysis:
     """The cause of the failure, as far as the inputs tell; for a watched job `settle` corrects the standstill."""
     facts = Facts(dataset)
-    freeze = _freeze(facts)
-    freeze = freeze if settle is None else settle(freeze)
+    freeze = _freeze(facts) if settle is None else settle(_freeze(facts))
     facts = _with_waits(facts, freeze)
+    rules, certain = _rules(facts, freeze)
+    roots = _explained(_independent(_roots(rules, certain, freeze)))
+    scene = Scene(facts, Places(facts.dataset), freeze, rules.reliability, rules.graph.hang_since_ns)
+    suspects, roots = _weighed(scene, roots)
+    analysis = _judged(scene, FindingWriter(rules, scene.places), roots, suspects)
+    for find in called(facts.dataset, "find"):
+        analysis = find(facts, analysis)
+    words = facts.dataset.parts.words
+    return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
+
+
+# The standstill, on which it depends whether a wait is a hang.
+
+
+def standstill(dataset: Dataset) -> Freeze:
+    """The standstill by the files of the job: the argument that `analyse` gives to `settle`."""
+    return _freeze(Facts(dataset))
+
+
+def _freeze(facts: Facts) -> Freeze:
+    freeze = judge_freeze(facts)
+    for settle in called(facts.dataset, "settle"):
+        freeze = settle(freeze, facts)
+    return freeze
+
+
+def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
+    """The facts with pending operations of hooks that learn of no completion, unless the job is seen to move."""
+    if not facts.blind_files or freeze.stopped is False:
+        return facts
+    waiting = as_waiting(facts.dataset, facts.blind_files)
+    return facts if waiting is None else Facts(waiting)
+
+
+# Roots: what the waits of all ranks lead to.
+
+
+def _rules(facts: Facts, freeze: Freeze) -> tuple[SinkRules, list[Root]]:
+    """The rules of a job with its wait-for graph, and the roots that are certain without it, which are its sinks."""
     with ThreadPoolExecutor(1) as beside:
         # the largest tables: polars makes them without the lock of the interpreter
         calls = beside.submit(lambda: facts.calls)
@@ -46,52 +83,30 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
     graph = build_graph(facts, reliability, uneven.instances)
     lost = LostPairs(facts, graph, cohorts)
     certain = find_mismatches(facts, cohorts) + find_wrong_splits(facts) + uneven.roots + lost.out_of_step()
-    _stop_at(graph, certain)
+    stop_at(graph, certain)
     follow_failures(facts, graph, certain)
-    judge = SinkRules(facts, graph, reliability, cohorts, lost, frozenset(node for r in certain for node in r.nodes))
-    roots = certain + judge.judge()
-    roots += find_missing(facts, judge, roots)
-    roots += find_cut(facts, judge, roots)
-    roots += find_gone(facts, judge, roots) if freeze.stopped is True else []
-    suspects, roots = _still(facts, _explained(_independent(roots)), freeze, reliability)
-    concluded = _conclude(FindingWriter(facts, graph, judge), reliability, freeze, roots, suspects)
-    return _completed(facts, concluded)
+    judged = frozenset(node for root in certain for node in root.nodes)
+    return SinkRules(facts, graph, reliability, cohorts, lost, judged), certain
 
 
-def _with_waits(facts: Facts, freeze: Freeze) -> Facts:
-    """The facts with pending operations of hooks that learn of no completion, unless the job is seen to move."""
-    if not facts.blind_files or freeze.stopped is False:
-        return facts
-    from rankscope.analysis.unfinished_operations import as_waiting
-
-    waiting = as_waiting(facts.dataset, facts.blind_files)
-    return facts if waiting is None else Facts(waiting)
-
-
-def standstill(dataset: Dataset) -> Freeze:
-    """The standstill by the files of the job: the argument that `analyse` gives to `settle`."""
-    return _freeze(Facts(dataset))
-
-
-def _stop_at(graph: WaitGraph, certain: list[Root]) -> None:
-    """Makes each of these roots a sink of the graph, so that no other root explains it."""
-    for root in certain:
-        for node in root.nodes:
-            if node in graph.edges:
-                graph.edges[node] = []
+def _roots(rules: SinkRules, certain: list[Root], freeze: Freeze) -> list[Root]:
+    """The certain roots, those of the other sinks, and ranks without a whole dump that explain what is left."""
+    roots = certain + rules.judge()
+    roots += find_missing(rules, roots)
+    roots += find_cut(rules, roots)
+    return roots + (find_gone(rules, roots) if freeze.stopped is True else [])
 
 
 def _independent(roots: list[Root]) -> list[Root]:
     """The roots without those whose culprits an older mismatch accuses: a rank off the path disagrees everywhere."""
-    out: list[Root] = []
+    kept: list[Root] = []
     for root in roots:
-        off = [other for other in out if not other.needs_stillness and not other.settled]
+        off = [other for other in kept if not other.needs_stillness and not other.settled]
         blamed = {rank for other in off for rank in other.culprits}
-        own = set(root.culprits)
-        if own and (own <= blamed or (not root.needs_stillness and own & blamed)):
-            continue
-        out.append(root)
-    return out
+        culprits = set(root.culprits)
+        if not culprits or not (culprits <= blamed or (not root.needs_stillness and culprits & blamed)):
+            kept.append(root)
+    return kept
 
 
 def _explained(roots: list[Root]) -> list[Root]:
@@ -105,115 +120,95 @@ def _explained(roots: list[Root]) -> list[Root]:
     accusing = [root for root in roots if root.culprits and not root.settled]
     certain = any(not root.needs_stillness for root in accusing)
     oldest = min((root.since_ns for root in accusing), default=0)
-    return [
-        root for root in roots
-        if root.kind != "stuck-in-collective" or not accusing or (not certain and root.since_ns < oldest)
-    ]  # fmt: skip
+    if not accusing:
+        return roots
+    return [r for r in roots if r.kind != "stuck-in-collective" or (not certain and r.since_ns < oldest)]
 
 
-def _still(facts: Facts, roots: list[Root], freeze: Freeze, reliability: Reliability) -> tuple[list[Root], list[Root]]:
+def _weighed(scene: Scene, roots: list[Root]) -> tuple[list[Root], list[Root]]:
     """(suspects, roots): in a job that still moves, roots that need a standstill become suspects."""
-    if freeze.stopped is False or (freeze.stopped is None and facts.blind_files):
+    freeze = scene.freeze
+    if freeze.stopped is False or (freeze.stopped is None and scene.facts.blind_files):
         return [r for r in roots if r.needs_stillness], [r for r in roots if not r.needs_stillness]
+    seen_once = not freeze.proven and not freeze.watched and scene.facts.dataset.repeats.is_empty()
     reasons = []
     if freeze.stopped is None:
         reasons.append(f"assumes that the job had stopped: {freeze.reason}")
-    elif _seen_once(facts, freeze) and freeze.still_ns is not None and freeze.still_ns < WRITING_NS:
+    elif seen_once and freeze.still_ns is not None and freeze.still_ns < WRITING_NS:
         took = f"the files are only {duration(freeze.still_ns)} newer than the last event"
         reasons.append(f"{took}, and writing the first dump of a process may take as long: dump again to be sure")
-    if reliability.outdated:
+    if scene.reliability.outdated:
         reasons.append("the dumps were taken at different times")
     return [], [r.weaken("medium", *reasons) if reasons and r.needs_stillness else r for r in roots]
 
 
-def _seen_once(facts: Facts, freeze: Freeze) -> bool:
-    """Whether only one set of dumps shows the standstill."""
-    return not freeze.proven and not freeze.watched and facts.dataset.repeats.is_empty()
+# Findings, and the verdict over them.
 
 
-def _conclude(
-    writer: FindingWriter, reliability: Reliability, freeze: Freeze, roots: list[Root], suspects: list[Root]
-) -> Analysis:
-    facts = writer.facts
+def _judged(scene: Scene, writer: FindingWriter, roots: list[Root], suspects: list[Root]) -> Analysis:
+    """The analysis by dumps: causes first, then what follows from them, with evidence of all features."""
+    facts, freeze = scene.facts, scene.freeze
     leading = [root for root in roots if not root.settled] or roots
     written = sorted(
         ((writer.write(r), r) for r in leading),
         key=lambda item: (-item[0].blast_radius, item[1].since_ns, item[0].title),
     )
     causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
-    divergences = find_divergences(facts, writer.graph, reliability, [*roots, *suspects])
+    divergences = find_divergences(writer.judge, [*roots, *suspects])
+    rest: list[Finding] = []
     # a watched job always has a pending operation; one dump alone may be of a hang that has just begun
-    slow = [] if roots or (suspects and not freeze.watched) else _slow(facts)
-    rest = [*slow, *([_moving(writer, suspects, freeze)] if suspects else [])]
+    if not roots and (not suspects or freeze.watched):
+        # imported only for jobs that do not hang
+        from rankscope.analysis.straggler import find_stragglers
+
+        rest += find_stragglers(facts)
+    rest += [_not_frozen(writer, suspects, freeze)] if suspects else []
     rest += [replace(writer.write(r, "warning"), root_cause=False) for r in roots if r not in leading]
     rest += find_consequences(facts, divergences, causes[0].id) if causes else []
     mesh = recover_mesh(facts.dataset)
-    rest += find_misfits(facts.dataset, mesh, writer.places.hosts) if roots or suspects else []
+    rest += find_misfits(facts.dataset, mesh, scene.places.hosts) if roots or suspects else []
     rest += find_gaps(facts, hung=bool(causes))
     findings = [*causes, *(replace(f, id=f"f{i}") for i, f in enumerate(rest, len(causes) + 1))]
-    moves = freeze.watched and freeze.stopped is False
-    still = freeze.stopped is True and not reliability.outdated
-    findings = _joined(findings, Scene(facts, writer.places, still=still, moves=moves))
-    since = [i.since_ns for i in writer.graph.instances.values() if i.since_ns]
-    status, line = verdict(VerdictBasis(facts, findings, bool(since), freeze, reliability, writer.places))
+    for join in called(facts.dataset, "join"):
+        findings = join(findings, scene)
+    if scene.moves:
+        from rankscope.analysis.live_state import held_back
+
+        findings = held_back(findings)
+    status, line = verdict(scene, findings)
+    waits: dict[int, tuple[ChainStep, ...]] = {}
+    for root in [root for _, root in written] or suspects:
+        for rank, steps in writer.chains(root).items():
+            waits.setdefault(rank, steps)
     return Analysis(
         verdict=line,
         status=status,
         findings=tuple(findings),
         divergences=divergences,
         frozen_for_ns=freeze.still_ns,
-        hang_since_ns=min(since, default=None),
-        waits=_waits(writer, [root for _, root in written] or suspects),
+        hang_since_ns=scene.hang_since_ns,
+        waits=waits,
         mesh=mesh,
     )
 
 
-def _slow(facts: Facts) -> list[Finding]:
-    # imported only for jobs that do not hang
-    from rankscope.analysis.straggler import find_stragglers
-
-    return find_stragglers(facts)
-
-
-def _freeze(facts: Facts) -> Freeze:
-    freeze = judge_freeze(facts)
-    for settle in called(facts.dataset, "settle"):
-        freeze = settle(freeze, facts)
-    return freeze
-
-
-def _joined(findings: list[Finding], scene: Scene) -> list[Finding]:
-    """The findings with evidence for and against them from all inputs; waits in a job that moves are suspicions."""
-    for join in called(scene.facts.dataset, "join"):
-        findings = join(findings, scene)
-    if not scene.moves:
-        return findings
-    from rankscope.analysis.live_state import held_back
-
-    return held_back(findings)
-
-
-def _completed(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with the results of all features, and with the part of the job that was read."""
-    for find in called(facts.dataset, "find"):
-        analysis = find(facts, analysis)
-    words = facts.dataset.parts.words
-    return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
-
-
-def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:
-    """The suspicions about a job that was caught moving."""
+def _not_frozen(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Finding:
+    """The suspicions about a job that was caught moving, or may have been."""
     written = [writer.write(root) for root in suspects]
     first = max(written, key=lambda f: f.blast_radius)
+    explanation = f"{freeze.reason}; nobody is accused of waiting. If the job stays like this: {first.title}."
+    if freeze.stopped is None:
+        title = f"if the job stands still, {first.title}; these dumps do not show whether it does"
+        explanation = f"{freeze.reason.capitalize()}, and the dumps do not show which operations have finished."
+    elif freeze.watched:
+        title = "the job was not seen to stand still yet"
+    else:
+        title = "the job was still moving when these dumps were written"
     return Finding(
         kind="not-frozen",
         severity="info",
-        title=_not_seen_to_stand(first, freeze),
-        explanation=(
-            f"{freeze.reason.capitalize()}, and the dumps do not show which operations have finished."
-            if freeze.stopped is None
-            else f"{freeze.reason}; nobody is accused of waiting. If the job stays like this: {first.title}."
-        ),
+        title=title,
+        explanation=explanation,
         candidates=tuple(sorted({rank for f in written for rank in f.culprit_ranks})),
         waiting_ranks=first.waiting_ranks,
         chain=first.chain,
@@ -222,19 +217,3 @@ def _moving(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> Find
         op=first.op,
         next_steps=("Dump again after a minute: a rank that has not moved by then is stuck.",),
     )
-
-
-def _not_seen_to_stand(first: Finding, freeze: Freeze) -> str:
-    if freeze.stopped is None:
-        return f"if the job stands still, {first.title}; these dumps do not show whether it does"
-    if freeze.watched:
-        return "the job was not seen to stand still yet"
-    return "the job was still moving when these dumps were written"
-
-
-def _waits(writer: FindingWriter, roots: list[Root]) -> dict[int, tuple[ChainStep, ...]]:
-    out: dict[int, tuple[ChainStep, ...]] = {}
-    for root in roots:
-        for rank, steps in writer.chains(root).items():
-            out.setdefault(rank, steps)
-    return out

@@ -125,7 +125,7 @@ class SinkRules:
             focus = self.first(node)
             if focus is not None:
                 by_focus.setdefault(focus, []).append(node)
-        return [self._host(focus, tuple(found)) for focus, found in by_focus.items()]
+        return [self._host(focus, tuple(hosts)) for focus, hosts in by_focus.items()]
 
     def _host(self, focus: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         idle = tuple(sorted(node.rank for node in nodes))
@@ -169,10 +169,11 @@ class SinkRules:
             title=f"{ranks_text(idle)} never issued {label}",
             explanation=(
                 f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it. "
-                + ((
-                    "All others went further: its host is stuck, or its device is stuck in its last operation."
-                ) if alone else
-                   "They may wait in their last operations, for each other or for one that is stuck.")
+                + (
+                    ("All others went further: its host is stuck, or its device is stuck in its last operation.")
+                    if alone
+                    else "They may wait in their last operations, for each other or for one that is stuck."
+                )
             ),
             candidates=() if alone else tuple(sorted({*idle, *self.facts.dataset.missing_ranks})),
             residual=not alone,
@@ -180,7 +181,7 @@ class SinkRules:
             reasons=(unknown,),
             notes=dict.fromkeys(idle, "issued nothing after this"),
             next_steps=host_steps(self.facts.dataset, idle, "where is the host?"),
-        )  # fmt: skip
+        )
 
     @cached_property
     def _idle(self) -> frozenset[WaitNode]:

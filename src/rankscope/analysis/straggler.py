@@ -1,11 +1,10 @@
-"""Ranks that arrive last again and again, with a confidence interval of their lateness.
+"""Ranks that arrive last again and again, or start last on their devices, with a confidence interval of their lateness.
 
 In a healthy run some rank is always last by a little. A rank is accused only if it is last in most collectives of a
 group, and the lower end of a 95 % bootstrap interval of its median margin over the second last is above a floor. A
 clock that is off looks like a late rank. So if completions were recorded, the wait on the rank's own clock decides: a
 late rank waits less than the others. One group is enough for that, because a rank has one clock; if operations queue up
-on the device, the first of them has all the waiting.
-"""
+on the device, the first of them has all the waiting."""
 
 from __future__ import annotations
 
@@ -18,10 +17,9 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints, filled_array, median_interval, true_mask
 from rankscope.analysis.counter_evidence import not_always_last
-from rankscope.analysis.facts import (
-    Facts,
-)
-from rankscope.analysis.model import Confidence, Culprit, Evidence, Finding, GroupRef
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.late_ranks import LateRank, lateness_test
+from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
 from rankscope.schema import Group
 from rankscope.text.wording import duration, plural
 
@@ -31,6 +29,7 @@ FLOOR_SHARE = 0.05
 FEWEST_COLLECTIVES = 8
 """Fewest collectives for "again and again"."""
 LAST_SHARE = 0.6
+"""Share of collectives from which on a rank is last in most; on a device it is else late at the first of a step."""
 _BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
 """The beginning and the end of time, in nanoseconds."""
 SIGMAS = 2.5
@@ -79,13 +78,13 @@ def find_stragglers(facts: Facts) -> list[Finding]:
         arrival for arrival in last if arrival.margin_ns >= arrival.worth_ns
         and not design.explains(facts.groups[arrival.group], arrival.rank, arrival.margin_ns, arrival.worth_ns)
     ]  # fmt: skip
-    found = [_late(facts, arrival, last, design) for arrival in odd]
-    late = [one for one in found if one is not None and one.own_clock is not False]
+    stragglers = [_late(facts, arrival, last, design) for arrival in odd]
+    late = [straggler for straggler in stragglers if straggler is not None and straggler.own_clock is not False]
     best: dict[int, Straggler] = {}
-    for one in late:
-        known = best.get(one.rank)
-        if known is None or one.margin_ns * one.times > known.margin_ns * known.times:
-            best[one.rank] = one
+    for straggler in late:
+        known = best.get(straggler.rank)
+        if known is None or straggler.margin_ns * straggler.times > known.margin_ns * known.times:
+            best[straggler.rank] = straggler
     blamed = {rank for rank in best if not _because_of(facts, rank, late)}
     return [_finding(facts, best[rank]) for rank in sorted(blamed, key=lambda r: -best[r].margin_ns)] or _devices(facts)
 
@@ -95,8 +94,6 @@ def _devices(facts: Facts) -> list[Finding]:
     ops = facts.dataset.ops
     if ops["duration_ns"].null_count() == ops["started_ns"].null_count() == ops.height:
         return []
-    from rankscope.analysis.device_lateness import find_late_devices
-
     return find_late_devices(facts)
 
 
@@ -237,39 +234,54 @@ def _because_of(facts: Facts, rank: int, late: list[Straggler]) -> bool:
 
 
 def _finding(facts: Facts, late: Straggler) -> Finding:
-    label = facts.label(late.group)
-    confidence: Confidence = "high" if late.own_clock else "medium"
-    reasons = () if late.own_clock else ("no completion times: a clock that is off would look the same",)
-    group = facts.groups[late.group]
-    waiting = tuple(r for r in group.ranks if r != late.rank)
+    group, label = facts.groups[late.group], facts.label(late.group)
+    waiting, times = len(group.ranks) - 1, f"{late.times:,} of {late.of:,}"
     interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
-    return Finding(
-        kind="straggler",
-        severity="warning",
-        title=(
-            f"rank {late.rank} arrives last in {late.times:,} of {late.of:,} collectives of {label}, "
-            f"by {duration(late.margin_ns)}"
-        ),
+    return _straggler(
+        group,
+        late.rank,
+        title=f"rank {late.rank} arrives last in {times} collectives of {label}, by {duration(late.margin_ns)}",
         explanation=(
-            f"No hang, but {plural(len(waiting), 'rank')} {'wait' if len(waiting) > 1 else 'waits'} for rank "
+            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank "
             f"{late.rank} again and again: it comes {duration(late.margin_ns)} after the second to last (median; 95 "
             f"% interval {interval})."
         ),
+        doubt="" if late.own_clock else "no completion times: a clock that is off would look the same",
+        evidence=f"last in {times}, median margin {duration(late.margin_ns)}",
+        against=not_always_last(late.times, late.of, label),
+        step=f"Profile rank {late.rank} between two collectives: data loading, Python, clocks of its GPU.",
+    )
+
+
+def _straggler(
+    group: Group,
+    rank: int,
+    *,
+    title: str,
+    explanation: str,
+    doubt: str,
+    evidence: str,
+    against: tuple[Evidence, ...],
+    step: str,
+) -> Finding:
+    """The finding on a rank that holds up its group again and again; without a `doubt` its confidence is high."""
+    waiting = tuple(other for other in group.ranks if other != rank)
+    return Finding(
+        kind="straggler",
+        severity="warning",
+        title=title,
+        explanation=explanation,
         root_cause=True,
-        culprit_ranks=(late.rank,),
-        culprits=(Culprit(late.rank),),
+        culprit_ranks=(rank,),
+        culprits=(Culprit(rank),),
         waiting_ranks=waiting,
         blast_radius=len(waiting),
-        confidence=confidence,
-        confidence_reasons=reasons,
+        confidence="medium" if doubt else "high",
+        confidence_reasons=(doubt,) if doubt else (),
         group=GroupRef(group.name, group.description, group.ranks, key=group.id),
-        evidence=(
-            Evidence(
-                f"last in {late.times:,} of {late.of:,}, median margin {duration(late.margin_ns)}", rank=late.rank
-            ),
-        ),
-        counter_evidence=not_always_last(late.times, late.of, label),
-        next_steps=(f"Profile rank {late.rank} between two collectives: data loading, Python, clocks of its GPU.",),
+        evidence=(Evidence(evidence, rank=rank),),
+        counter_evidence=against,
+        next_steps=(step,),
     )
 
 
@@ -348,3 +360,205 @@ class DesignLateness:
             .group_by("group").agg(pl.col("late").median()).sort("group").drop_nulls()
         )  # fmt: skip
         return dict(table.iter_rows())
+
+
+# Ranks whose devices start collectives last, by the durations that the devices themselves measure.
+#
+# A collective ends everywhere at the same time, so on the device that starts it last it is the shortest: no clock of a
+# host is compared. A rank is late by itself only as far as it also worked longer than the others since the collective
+# before: between two collectives of a group all members have the same time, and who communicates less in it worked
+# more. So a rank that waited for another in a second group is not accused. Intervals and floors are those of traces.
+
+
+PARTS = 8
+"""Equal parts of the recorded time in which lateness is counted."""
+POLL_NS = 100_000_000
+"""The time between two looks of a watchdog."""
+TOGETHER_NS, MOST_TOGETHER = 20_000, 0.1
+"""Ends of a rank that are closer were noted in one look; a share of them above the second shows a watchdog."""
+ON_TIME_SHARE = 0.5
+"""A host that issues later than the others by less than this share of the lateness is on time."""
+_MATCH = ["channel", "place"]
+
+
+def find_late_devices(facts: Facts) -> list[Finding]:
+    """A finding for each rank that is late by itself; none without durations of every member."""
+    rows = _measured(facts)
+    if rows.is_empty():
+        return []
+    test = lateness_test(rows, False, pl.DataFrame())
+    late = _first_causes(facts, rows, test.late_ranks() if test is not None else [])
+    return [_device_finding(facts, rows, rank) for rank in late]
+
+
+def _first_causes(facts: Facts, rows: pl.DataFrame, late: list[LateRank]) -> list[LateRank]:
+    """Late ranks without those that share a group with one that is later and worked longer: they may have waited for it
+    in a way that no duration shows."""
+    more = {
+        (rank, channel): ns
+        for rank, channel, ns in rows.group_by("rank", "channel").agg(pl.col("more_ns").sum()).iter_rows()
+    }
+    kept: list[LateRank] = []
+    for one in sorted(late, key=lambda late: -late.median_ns * more[late.rank, late.channel]):
+        if not any({one.rank, other.rank} <= set(group.ranks) for other in kept for group in facts.groups):
+            kept.append(one)
+    return kept
+
+
+def _measured(facts: Facts) -> pl.DataFrame:
+    """A row for each member of each collective that all members measured, as `lateness_test` wants them."""
+    calls, ran = facts.calls, run_times(facts.dataset.ops)
+    if ran.null_count() == ran.len():
+        return calls.clear()
+    busy, row = np.cumsum(filled_array(ran, 0)), calls["row"]
+    own = calls.select(
+        "row", "rank", "created_ns", "rooted", "state", channel="group", place="seq", whole_ns="duration_ns",
+        first_ns=ran.gather(row), before_ns=pl.Series(busy[row.to_numpy()], dtype=pl.Int64),
+    )  # fmt: skip
+    # the row of a coalesced call is the first inside, and its closer has the duration
+    later = pl.when(pl.col("first_ns").is_null()).then(pl.col("whole_ns").fill_null(0)).otherwise(0)
+    own = own.with_columns(duration_ns=pl.coalesce("first_ns", "whole_ns"), busy_ns=pl.col("before_ns") + later)
+    own = own.with_columns(busy_ns=pl.col("busy_ns").diff().over("rank", "channel"))
+    kept = own.filter(
+        (pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("created_ns").is_not_null()
+        & pl.col("duration_ns").is_not_null() & pl.col("busy_ns").is_not_null()
+        & ~pl.col("channel").is_in(list(_unmeasured(facts)))
+    )  # fmt: skip
+    sizes = pl.DataFrame(
+        {"channel": [g.id for g in facts.groups], "size": [len(g.ranks) for g in facts.groups]},
+        schema={"channel": pl.UInt32, "size": pl.UInt32},
+    )
+    kept = kept.join(sizes, on="channel").filter((pl.len().over(_MATCH) == pl.col("size")) & (pl.col("size") > 1))
+    kept = kept.filter(pl.col("place").n_unique().over("channel") >= FEWEST_COLLECTIVES)
+    return _with_units(_with_lateness(kept)) if kept.height else kept
+
+
+def run_times(ops: pl.DataFrame) -> pl.Series:
+    """For each operation the time that it ran: as the device measured it, else from its start to its end.
+
+    A watchdog notes starts and ends when it looks, ten times a second: such times are left out.
+    """
+    if ops["duration_ns"].null_count() < ops.height:
+        return ops["duration_ns"]
+    spans = ops.select("rank", ran=pl.col("completed_ns") - pl.col("started_ns"), ended="completed_ns")
+    ended = spans.drop_nulls().sort("rank", "ended")
+    apart = ended.select(pl.col("ended").diff().over("rank").drop_nulls()).to_series()
+    looked = apart.is_empty() or (apart < TOGETHER_NS).mean() > MOST_TOGETHER or apart.median() > POLL_NS / 2  # type: ignore[operator]
+    return pl.Series([None], dtype=pl.Int64).new_from_index(0, ops.height) if looked else spans["ran"]
+
+
+def _unmeasured(facts: Facts) -> set[int]:
+    """Groups whose members cannot be compared: of hosts, with sends or receives without a duration, or with members
+    that send to each other, which are stages of one pipeline and have other work by design."""
+    ops = facts.dataset.ops
+    bare = ops.filter(
+        pl.col("is_p2p") & run_times(ops).is_null() & (pl.col("coalesced") != "inner")
+        & (pl.col("state") == "completed")
+    )  # fmt: skip
+    ranks = set(bare["rank"].unique().to_list())
+    pipeline = _pipelines(facts)
+    return {
+        g.id
+        for g in facts.groups
+        if g.id in facts.gloo_groups
+        or not ranks.isdisjoint(g.ranks)
+        or len({pipeline.get(rank, -1 - rank) for rank in g.ranks}) < len(g.ranks)
+    }
+
+
+def _pipelines(facts: Facts) -> dict[int, int]:
+    """For each rank that sends or receives, the lowest rank that it is joined with by sends and receives."""
+    ops = facts.dataset.ops
+    ends = ops.filter(pl.col("is_p2p") & pl.col("peer").is_not_null()).select("rank", "peer").unique()
+    lowest: dict[int, int] = {rank: rank for pair in ends.iter_rows() for rank in pair}
+
+    def root(rank: int) -> int:
+        while lowest[rank] != rank:
+            lowest[rank] = rank = lowest[lowest[rank]]
+        return rank
+
+    for rank, peer in ends.iter_rows():
+        one, other = root(rank), root(peer)
+        lowest[max(one, other)] = min(one, other)
+    return {rank: root(rank) for rank in lowest}
+
+
+def _with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with `own_ns`, the lateness that longer work explains, and `cost_ns`, the part of it after the others."""
+    ran = pl.col("duration_ns")
+    least = ran.min().over(_MATCH)
+    second = ran.bottom_k(2).max().over(_MATCH)
+    return rows.with_columns(
+        late_ns=others_median("duration_ns") - ran,
+        more_ns=others_median("busy_ns") - pl.col("busy_ns"),
+        margin_ns=pl.when(ran == least).then(second - ran).otherwise(0),
+    ).with_columns(
+        own_ns=pl.min_horizontal("late_ns", "more_ns").clip(0),
+        cost_ns=pl.min_horizontal("margin_ns", "more_ns").clip(0),
+        ended_ns=pl.col("created_ns").max().over(_MATCH),
+    )
+
+
+def others_median(column: str) -> pl.Expr:
+    """For each member the lower median of the others."""
+    rank = (pl.col(column).rank("ordinal") - 1).cast(pl.Int64)
+    middle = (pl.len().cast(pl.Int64) - 2) // 2
+    # without the row itself, every row after it moves one place forward
+    place = pl.when(rank <= middle).then(middle + 1).otherwise(middle)
+    return pl.col(column).sort().gather(place).over(_MATCH)
+
+
+def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with `window`, `unit` and `spot`: parts with equally many collectives, in the order of issue."""
+    matches = rows.select(*_MATCH, "ended_ns").unique().sort("ended_ns", *_MATCH).with_row_index("order")
+    size = max(1, -(-matches.height // PARTS))
+    matches = matches.with_columns(
+        unit=(pl.col("order") // size).cast(pl.Int64), window=pl.lit(0), spot=pl.lit(0, pl.Int64)
+    )
+    return rows.join(matches.select(*_MATCH, "unit", "window", "spot"), on=_MATCH)
+
+
+def _device_finding(facts: Facts, rows: pl.DataFrame, late: LateRank) -> Finding:
+    """The finding on a rank that is late on its device, by the group that shows it best."""
+    rank, group = late.rank, facts.groups[late.channel]
+    label, waiting = facts.label(group.id), len(group.ranks) - 1
+    here = rows.filter(pl.col("channel") == late.channel).with_columns(
+        behind=pl.col("created_ns") - others_median("created_ns")
+    )
+    own = here.filter(pl.col("rank") == rank)
+    # collectives to which it is late by more than half of the most
+    late_rows = own.filter(pl.col("own_ns") > own["own_ns"].max() / 2)  # type: ignore[operator]
+    each_ns = int(late_rows["own_ns"].median() or 0)  # type: ignore[arg-type]
+    # the clocks of hosts tell whether the host issues these no later than the others
+    behind_ns = int(own.filter(pl.col("own_ns") > 0)["behind"].median() or 0)  # type: ignore[arg-type]
+    on_time = behind_ns < ON_TIME_SHARE * each_ns
+    times = int((own["margin_ns"] > 0).sum())
+    often = times >= LAST_SHARE * own.height
+    how, count = ("last", times) if often else ("late", late_rows.height)
+    share = f"{100 * late.cost_ns / late.unit_ns:.1f} %" if late.unit_ns else "some"
+    where = (
+        "Its host issues them no later than the others, so its device is late: the kernels before them take longer."
+        if on_time
+        else "Its host also issues them later, if the clocks of the hosts agree: its launches may be late."
+    )
+    interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
+    return _straggler(
+        group,
+        rank,
+        title=(
+            f"rank {rank} starts {how} on its device in {count:,} of {own.height:,} collectives of {label}, "
+            f"by {duration(each_ns)}{'' if on_time else ', and issues them late'}"
+        ),
+        explanation=(
+            f"No hang, but {plural(waiting, 'rank')} {'wait' if waiting > 1 else 'waits'} for rank {rank} "
+            "again and again. The durations that devices measure show that its own work makes it late; this costs "
+            f"{share} of the time. {where}"
+        ),
+        doubt="" if on_time else "host and device are late, and one may follow from the other",
+        evidence=f"late by {duration(late.median_ns)} in each {PARTS}th of the recording (95 % interval {interval})",
+        against=not_always_last(times, own.height, label) if often else (),
+        step=(
+            f"Compare the GPU of rank {rank} with the others: clocks, temperature, throttling (nvidia-smi -q -d "
+            "CLOCK,PERFORMANCE), and what it is given to compute."
+        ),
+    )

@@ -21,33 +21,65 @@ MOST_ENDS = 4
 
 
 @dataclass(frozen=True)
-class VerdictBasis:
-    """The facts that the verdict rests on."""
+class Scene:
+    """The job as the rules about its dumps leave it: what the verdict and features that join need beside findings."""
 
     facts: Facts
-    findings: Sequence[Finding]
-    pending: bool
-    """Whether any operation is not finished."""
+    places: Places
     freeze: Freeze
     reliability: Reliability
-    places: Places
+    hang_since_ns: int | None
+    """When the first operation that is not finished was issued; None if none is known to be unfinished."""
+
+    @property
+    def still(self) -> bool:
+        """Whether the job is known to have stopped, and all dumps are of that time."""
+        return self.freeze.stopped is True and not self.reliability.outdated
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is watched and goes on: missing lines may still come."""
+        return self.freeze.watched and self.freeze.stopped is False
 
 
-def verdict(situation: VerdictBasis) -> tuple[Status, str]:
-    """(status, sentence) of the whole job."""
-    dataset = situation.facts.dataset
+def verdict(scene: Scene, findings: Sequence[Finding]) -> tuple[Status, str]:
+    """(status, sentence) of the whole job: of its causes, else of its slow ranks, else of a job without either."""
+    dataset = scene.facts.dataset
     if not dataset.seen_ranks and not dataset.told_by_logs:
-        return "unknown", _without_dumps(situation)
-    critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
+        return "unknown", _without_dumps(scene, findings)
+    critical = [f for f in findings if f.severity == "critical"]
+    causes = [f for f in critical if f.root_cause]
+    if causes:
+        return _of_causes(causes, scene.places)
     if critical:
-        return _word(critical[0]), _sentence(critical, situation.places)
-    waits = [f for f in situation.findings if f.severity == "critical"]
-    if waits:
-        return ("failed" if FINDINGS[waits[0].kind].ended else "hang"), waits[0].title
-    slow = [f for f in situation.findings if FINDINGS[f.kind].status == "slow" and f.culprit_ranks]
+        return ("failed" if FINDINGS[critical[0].kind].ended else "hang"), critical[0].title
+    slow = [f for f in findings if FINDINGS[f.kind].status == "slow" and f.culprit_ranks]
     if slow:
-        return "slow", slow[0].title + _shared(slow, situation.places)
-    return _quiet(situation)
+        return "slow", slow[0].title + _shared(slow, scene.places)
+    if dataset.dumps.is_empty() and scene.hang_since_ns is None:
+        return _of_logs(dataset, findings)
+    ranks = plural(len(dataset.seen_ranks), "rank")
+    healthy = f"{ranks}, no divergence: every collective was issued and finished by all of its members"
+    return _in_motion(scene, findings, ranks) or _at_rest(scene, findings, ranks) or ("healthy", healthy)
+
+
+def _of_causes(causes: Sequence[Finding], places: Places) -> tuple[Status, str]:
+    """The verdict of the first root cause, with the number of ranks that it holds up."""
+    first, kind = causes[0], FINDINGS[causes[0].kind]
+    text, ranks, one = first.title, plural(first.blast_radius, "rank"), first.blast_radius == 1
+    if first.blast_radius and kind.ended:
+        text += f"; {ranks} waits or was killed" if one else f"; {ranks} wait or were killed"
+    elif first.blast_radius:
+        text += f"; {ranks} {'waits' if one else 'wait'}"
+    if len(causes) > 1:
+        text += f" (and {plural(len(causes) - 1, 'more root cause')})"
+    return kind.status if first.waiting_ranks else kind.status_alone, text + _shared(causes, places)
+
+
+def _shared(findings: Sequence[Finding], places: Places) -> str:
+    """A place that all culprits share, as the end of the sentence."""
+    shared = places.shared(findings)
+    return f"; {shared.short}" if shared else ""
 
 
 def with_records(facts: Facts, analysis: Analysis, told: Sequence[Finding], alone: str, quiet: str) -> Analysis:
@@ -71,46 +103,46 @@ def with_records(facts: Facts, analysis: Analysis, told: Sequence[Finding], alon
     return replace(known, verdict=verdict)
 
 
-def _without_dumps(situation: VerdictBasis) -> str:
+def _without_dumps(scene: Scene, findings: Sequence[Finding]) -> str:
     """The verdict if only stacks were read, or nothing at all."""
-    looked = situation.facts.dataset.threads.height > 0
-    if looked and situation.findings:
-        return situation.findings[0].title
-    if situation.freeze.watched:
+    dataset = scene.facts.dataset
+    looked = dataset.threads.height > 0
+    if looked and findings:
+        return findings[0].title
+    if scene.freeze.watched:
         return "no dump can be read yet"
-    if situation.facts.dataset.samples.height:
+    if dataset.samples.height:
         return "only stacks over time were found: rankscope stacks PATH shows what each rank does"
-    if situation.facts.dataset.snapshots.height:
+    if dataset.snapshots.height:
         return "only memory snapshots were found: rankscope memory PATH shows what each rank holds"
     return "only stacks were found, and their ranks are not known" if looked else "no dump could be read"
 
 
-def _of_logs(situation: VerdictBasis) -> tuple[Status, str]:
+def _of_logs(dataset: Dataset, findings: Sequence[Finding]) -> tuple[Status, str]:
     """The verdict of logs alone: they do not show that a job ends without an error, or goes on."""
-    told = [f for f in situation.findings if f.severity == "warning"]
-    ends = _ends(situation.facts.dataset)
-    if not situation.facts.dataset.has_logs:
-        return "unknown", _without_logs(situation.facts.dataset, ends, told)
-    ended = _ended(situation.facts.dataset)
-    if told and (_stacks_alone(situation.facts.dataset) or _analysers_alone(situation.facts.dataset)):
-        return "unknown", told[0].title
-    if told:
-        return "healthy" if ended else "unknown", f"no failure in these logs, but: {told[0].title}"
+    warnings = [f for f in findings if f.severity == "warning"]
+    if not dataset.has_logs:
+        return "unknown", _without_logs(dataset, warnings)
+    ended = _ended(dataset)
+    if warnings and (_stacks_alone(dataset) or _analysers_alone(dataset)):
+        return "unknown", warnings[0].title
+    if warnings:
+        return "healthy" if ended else "unknown", f"no failure in these logs, but: {warnings[0].title}"
     if ended:
-        ranks = plural(situation.facts.dataset.world_size, "rank")
+        ranks = plural(dataset.world_size, "rank")
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
-    more = _spoken(situation.facts.dataset)
-    return "unknown", f"no failure in these logs; they do not show whether the job went on{more}"
+    return "unknown", f"no failure in these logs; they do not show whether the job went on{_spoken(dataset)}"
 
 
-def _without_logs(dataset: Dataset, ends: str, told: Sequence[Finding]) -> str:
+def _without_logs(dataset: Dataset, warnings: Sequence[Finding]) -> str:
     """The verdict of sidecars, compiler logs or settings alone."""
+    ends = _ends(dataset)
     if ends and dataset.settings.is_empty():
         return f"only sidecars were found: {ends}"
-    if not told and not dataset.compilations.is_empty():
+    if not warnings and not dataset.compilations.is_empty():
         ranks = plural(dataset.world_size, "rank")
         return f"compiler logs of {ranks}: nobody compiles alone; they do not show whether the job went on"
-    return f"only settings were found{f': {told[0].title}' if told else ', and they agree'}"
+    return f"only settings were found{f': {warnings[0].title}' if warnings else ', and they agree'}"
 
 
 def _stacks_alone(dataset: Dataset) -> bool:
@@ -159,71 +191,35 @@ def _ended(dataset: Dataset) -> bool:
     return told and set(comms["rank"]) == set(range(dataset.world_size))
 
 
-def _word(first: Finding) -> Status:
-    kind = FINDINGS[first.kind]
-    return kind.status if first.waiting_ranks else kind.status_alone
-
-
-def _sentence(critical: list[Finding], places: Places) -> str:
-    first = critical[0]
-    text = first.title
-    if first.blast_radius and FINDINGS[first.kind].ended:
-        text += f"; {plural(first.blast_radius, 'rank')} wait{'s' if first.blast_radius == 1 else ''} or "
-        text += "was killed" if first.blast_radius == 1 else "were killed"
-    elif first.blast_radius:
-        text += f"; {plural(first.blast_radius, 'rank')} {'waits' if first.blast_radius == 1 else 'wait'}"
-    if len(critical) > 1:
-        text += f" (and {plural(len(critical) - 1, 'more root cause')})"
-    return text + _shared(critical, places)
-
-
-def _shared(findings: list[Finding], places: Places) -> str:
-    """A place that all culprits share, as the end of the sentence."""
-    shared = places.shared(findings)
-    return f"; {shared.short}" if shared else ""
-
-
-def _quiet(situation: VerdictBasis) -> tuple[Status, str]:
-    """The verdict without a critical finding: healthy, still moving, or unknown."""
-    if situation.facts.dataset.dumps.is_empty() and not situation.pending:
-        return _of_logs(situation)
-    ranks = plural(len(situation.facts.dataset.seen_ranks), "rank")
-    doubt = _in_motion(situation, ranks) or _at_rest(situation, ranks)
-    return doubt or (
-        "healthy",
-        f"{ranks}, no divergence: every collective was issued and finished by all of its members",
-    )
-
-
-def _in_motion(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
+def _in_motion(scene: Scene, findings: Sequence[Finding], ranks: str) -> tuple[Status, str] | None:
     """The verdict of a job that was, or may have been, caught while moving; None for any other."""
-    moving = next((f for f in situation.findings if f.kind == "not-frozen"), None)
-    if moving is not None and situation.freeze.stopped is None:
+    moving = next((f for f in findings if f.kind == "not-frozen"), None)
+    if moving is not None and scene.freeze.stopped is None:
         return FINDINGS[moving.kind].status, moving.title
-    open_ = situation.pending or bool(situation.facts.blind_files)
-    if moving is not None or (open_ and situation.freeze.stopped is False):
+    unfinished = scene.hang_since_ns is not None or bool(scene.facts.blind_files)
+    if moving is not None or (unfinished and scene.freeze.stopped is False):
         return "progressing", f"{ranks}: the job was still moving when the dumps were written"
-    if situation.reliability.outdated:
-        old = ranks_text(sorted(situation.reliability.outdated))
+    if scene.reliability.outdated:
+        old = ranks_text(sorted(scene.reliability.outdated))
         return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"
     return None
 
 
-def _at_rest(situation: VerdictBasis, ranks: str) -> tuple[Status, str] | None:
+def _at_rest(scene: Scene, findings: Sequence[Finding], ranks: str) -> tuple[Status, str] | None:
     """The verdict of dumps without a divergence that cannot show a healthy job; None if they can."""
-    nothing = next((f for f in situation.findings if f.kind == "nothing-recorded"), None)
+    nothing = next((f for f in findings if f.kind == "nothing-recorded"), None)
     if nothing is not None:
         return FINDINGS[nothing.kind].status, nothing.title
-    if situation.facts.dataset.unopened:
-        how = ": open the directory" if situation.facts.dataset.beside.directory else ""
-        return "unknown", f"{ranks}: {situation.facts.dataset.unopened}{how}"
-    if situation.pending:
-        unnoticed = "; completions are noticed up to a second late: dump again" if situation.facts.hook_groups else ""
+    if scene.facts.dataset.unopened:
+        how = ": open the directory" if scene.facts.dataset.beside.directory else ""
+        return "unknown", f"{ranks}: {scene.facts.dataset.unopened}{how}"
+    if scene.hang_since_ns is not None:
+        unnoticed = "; completions are noticed up to a second late: dump again" if scene.facts.hook_groups else ""
         return "unknown", f"{ranks}: operations are pending, and these dumps do not show why{unnoticed}"
-    behind = _behind(situation.facts)
+    behind = _behind(scene.facts)
     if behind:
-        return "unknown" if situation.freeze.stopped else "progressing", behind
-    untold = _untold(situation.facts)
+        return "unknown" if scene.freeze.stopped else "progressing", behind
+    untold = _untold(scene.facts)
     return ("unknown", f"{ranks}, no divergence, but {untold}") if untold else None
 
 

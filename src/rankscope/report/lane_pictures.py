@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 from htpy import Node
 
+from rankscope.analysis.explanations import operation_name, operation_state
 from rankscope.analysis.logical_time import drawn_rows, logical_columns
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.analysis.presence import Absence, Presence
-from rankscope.analysis.rank_view import operation_name, operation_state
 from rankscope.report.blocks import Picture
 from rankscope.report.svg_marks import WIDTH, area, circle, curve, group, px, rule, words
 from rankscope.schema import Dataset

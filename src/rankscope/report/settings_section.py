@@ -57,7 +57,7 @@ class ReportedSetting(NamedTuple):
     def is_own(self) -> bool:
         """Whether it is meant to differ, or has a distinct value on each of many ranks."""
         # most directories hold no settings, and reading these rules takes time
-        from rankscope.analysis.setting_rules import OF_RANK, PROCESS_VARIABLES, rule_of
+        from rankscope.analysis.settings_comparison import OF_RANK, PROCESS_VARIABLES, rule_of
 
         single = all(len(value.ranks) + value.unknown <= 1 for value in self.values if value.value is not None)
         rule = rule_of(self.name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from rankscope.analysis.host_stacks import is_native, kind_of, short_function_name
 from rankscope.analysis.model import (
     Analysis,
     ChainStep,
@@ -19,7 +20,6 @@ from rankscope.analysis.model import (
     RankExplanation,
     Reason,
 )
-from rankscope.analysis.stack_frames import is_native, kind_of, short_function_name
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.schema import Dataset, Frame

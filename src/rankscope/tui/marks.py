@@ -10,8 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import filled_array, true_mask
-from rankscope.analysis.collective_calls import IS_PENDING
-from rankscope.analysis.disagreements import collectives_of
+from rankscope.analysis.collective_calls import IS_PENDING, collectives_of
 from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset

@@ -133,7 +133,7 @@ class WatchedJob:
         return analysis, live
 
     def _judge(self, at_ns: int, unread: bool) -> tuple[Analysis, LiveState]:
-        from rankscope.analysis.progress_history import JobProgress
+        from rankscope.analysis.live_state import JobProgress
         from rankscope.analysis.root_cause import analyse, standstill
 
         said: list[tuple[Freeze, LiveState]] = []
@@ -160,7 +160,8 @@ class WatchedJob:
     def _of_silence(self, analysis: Analysis, freeze: Freeze, live: LiveState) -> Analysis:
         """The analysis if nothing is printed any more: then ranks that did not come hold up the others."""
         from rankscope.analysis import analyse
-        from rankscope.analysis.unfinished_operations import as_waiting, if_it_runs
+        from rankscope.analysis.freeze import as_waiting
+        from rankscope.analysis.live_state import if_it_runs
 
         if live.state != "silent" or not self.dataset.from_logs or analysis.is_critical:
             return analysis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.analysis.stack_frames import kind_of
+from rankscope.analysis.host_stacks import kind_of
 from rankscope.schema import Frame
 from rankscope.tui.detail.stack_tree import one_line, place, short_path, user_frames
 from tests.tui.detail.samples import FORWARD

@@ -12,8 +12,7 @@ from textual.pilot import Pilot
 
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live_state import LiveState, State, with_state
-from rankscope.analysis.progress_history import CollectiveRate
+from rankscope.analysis.live_state import CollectiveRate, LiveState, State, with_state
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.live.following import Following

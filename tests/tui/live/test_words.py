@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope.analysis.live_state import State
-from rankscope.analysis.progress_history import SECOND
+from rankscope.analysis.live_state import SECOND, State
 from rankscope.tui.header import room_for_state, title_line
 from rankscope.tui.live.following import WIDE, StateMoment, state_text
 from rankscope.watching.update import FollowProgress, JobUpdate

@@ -12,7 +12,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Confidence, Evidence, Finding, GroupRef
 from rankscope.analysis.places import Places
-from rankscope.analysis.scene import Scene
+from rankscope.analysis.verdict import Scene
 from rankscope.features.compile.compilation_counts import (
     CompilationWait,
     LoneFunction,

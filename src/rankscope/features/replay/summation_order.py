@@ -12,7 +12,7 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.setting_rules import ENV_NAME, ProcessSettings, process_settings
+from rankscope.analysis.settings_comparison import ENV_NAME, ProcessSettings, process_settings
 from rankscope.analysis.signatures import with_signatures
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain

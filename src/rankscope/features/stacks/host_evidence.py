@@ -11,7 +11,7 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import HostStack, host_stacks, stack_sites, unranked_stacks
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.analysis.scene import Scene
+from rankscope.analysis.verdict import Scene
 from rankscope.features.stacks.stack_outliers import LogContext, find_alone, find_unranked, judge_few
 from rankscope.features.stacks.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
 from rankscope.kinds.finding_kinds import FINDINGS

@@ -15,7 +15,7 @@ from pathlib import PurePath
 import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding
-from rankscope.analysis.scene import Scene
+from rankscope.analysis.verdict import Scene
 from rankscope.schema import Dataset, Frame
 
 FEWEST_DUMPS = 2

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rankscope.analysis.activities import StackActivity, function_name
-from rankscope.analysis.host_stacks import HostStack, HostThread, StackSite, stack_sites
+from rankscope.analysis.host_stacks import HostStack, HostThread, StackActivity, StackSite, function_name, stack_sites
 from rankscope.schema import Frame
 from rankscope.text.wording import plural, ranks_text
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from rankscope.analysis.host_stacks import kind_of, short_function_name
 from rankscope.analysis.model import Analysis
 from rankscope.analysis.presence import Absence
-from rankscope.analysis.stack_frames import kind_of, short_function_name
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import payload

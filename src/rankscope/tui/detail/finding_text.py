@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rankscope.analysis.host_stacks import kind_of
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.analysis.stack_frames import kind_of
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
 from rankscope.schema import Dataset

@@ -8,9 +8,9 @@ from typing import get_args
 
 import polars as pl
 
-from rankscope.analysis.group_frontiers import Frontier
 from rankscope.analysis.host_stacks import HostStack, host_stacks
 from rankscope.analysis.model import Analysis, ChainStep, Finding
+from rankscope.analysis.presence import Frontier
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import DETAIL_PARTS
 from rankscope.schema import SOURCES, Dataset, Frame, Group

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.stack_frames import kind_of, short_function_name
+from rankscope.analysis.host_stacks import kind_of, short_function_name
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges

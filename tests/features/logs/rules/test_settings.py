@@ -6,8 +6,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding
-from rankscope.analysis.setting_rules import canonical_value, load_rules, pack_rules
-from rankscope.analysis.settings_comparison import edit_distance, intended_name
+from rankscope.analysis.settings_comparison import canonical_value, edit_distance, intended_name, load_rules, pack_rules
 from tests.analysis.hosts import missing_one
 from tests.builders import JobBuilder
 

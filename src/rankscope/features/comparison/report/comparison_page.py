@@ -9,7 +9,7 @@ import htpy as h
 from htpy import Node
 
 from rankscope import __version__
-from rankscope.analysis.stack_frames import own_frames
+from rankscope.analysis.host_stacks import own_frames
 from rankscope.features.comparison.report.comparison_charts import (
     heat_picture,
     lanes_picture,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rankscope import __version__
-from rankscope.analysis.stack_frames import own_frames
+from rankscope.analysis.host_stacks import own_frames
 from rankscope.features.comparison.report.sides_section import (
     gate_blocks,
     gate_headline,

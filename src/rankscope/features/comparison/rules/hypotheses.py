@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.stack_frames import own_frames
+from rankscope.analysis.host_stacks import own_frames
 from rankscope.features.comparison.rules.model import DETERMINISM, CauseAction, ComparedRun, Hypothesis
 from rankscope.features.comparison.rules.part_words import parting_title
 from rankscope.features.comparison.rules.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows

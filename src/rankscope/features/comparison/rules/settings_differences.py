@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
 from rankscope.analysis.places import file_hosts
-from rankscope.analysis.setting_rules import (
+from rankscope.analysis.settings_comparison import (
     ENV_NAME,
     PROCESS_VARIABLES,
     ProcessSettings,

@@ -15,8 +15,8 @@ import polars as pl
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.model import Finding
-from rankscope.analysis.scene import Scene
 from rankscope.analysis.settings_comparison import find_settings
+from rankscope.analysis.verdict import Scene
 from rankscope.features.logs.rules import (
     absent_ranks,
     c10d_reports,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankscope.analysis.stack_frames import own_frames
+from rankscope.analysis.host_stacks import own_frames
 from rankscope.schema import Dataset, Frame
 
 LONE_FACTOR = 2.0

@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rankscope.analysis.host_stacks import short_function_name
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.analysis.stack_frames import short_function_name
 from rankscope.features.numbers.rules.collective_units import group_kinds
 from rankscope.features.numbers.rules.model import RULES, NumberMarks, ReferenceMarks, RowState, number_results
 from rankscope.schema import Dataset
