@@ -301,3 +301,42 @@ def test_a_log_of_both_attempts_is_read_for_each() -> None:
     lines = {number: assemble(files, "dumps", None, None, number).messages for number in (0, 1)}
     ends = {number: set(rows.filter(kind="child-exit")["pid"]) for number, rows in lines.items()}
     assert ends == {0: {3257}, 1: {4000}}
+
+
+def test_srun_tells_ends_of_tasks_that_are_ranks() -> None:
+    ended = [f"srun: error: node7: task {task}: {how}" for task, how in ((2, "Exited with exit code 3"), (0, "Killed"))]
+    known = [f"{rank}: [rank{rank}]: step done" for rank in range(4)]
+    labelled = [f"1: {line}" for line in raised(1, CLOSED)]
+    found = judged(*known, *labelled, *(f"3: {line}" for line in raised(3, CLOSED)), *ended)
+    assert found.culprits == (2,)
+    assert "rank 2 ended with exit code 3" in found.verdict
+
+
+def test_an_exit_with_a_traceback_is_not_without_a_reason() -> None:
+    found = judged(
+        *raised(1, CLOSED), *raised(2, "NCCL error", "torch.distributed.DistBackendError"), *table((2, 1), (0, -15))
+    )
+    assert found.culprits == ()
+
+
+def test_any_check_of_gloo_is_told_with_its_condition() -> None:
+    check = (
+        "[enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:208] rv != -1. -1 vs -1. Invalid argument"
+    )
+    found = judged(*uncaught(check), *raised(0, CLOSED), *table((1, -6), (0, -15)))
+    assert found.culprits == (1,)
+    assert "rank 1 failed: a check of gloo failed: rv != -1. -1 vs -1. Invalid argument (job.log:1)" in found.verdict
+    assert "a check of gloo failed: rv != -1" in judged(*raised(3, check)).verdict
+
+
+def test_headers_of_a_script_part_attempts() -> None:
+    first, second = raised(2, "bad sample", "ValueError"), raised(1, "no shard", "ValueError")
+    lines = ["=== attempt 1 ===", *first, "=== attempt 2 of 3 ===", *second]
+    assert opened(*lines).attempts.height == 2
+    assert judged(*lines).culprits == (1,)
+    assert opened(*first, "connection attempt 2 failed", *second).attempts.is_empty()
+
+
+def test_a_prefix_of_tee_gives_an_abort_its_rank() -> None:
+    found = judged(*(f"[default1]:{line}" for line in ABORT), *table((1, -6), (2, -6), (0, -15)))
+    assert found.culprits == (1,)

@@ -6,7 +6,7 @@ notes how it ends, one that aborts cannot. The rank is given only if no other pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -22,7 +22,11 @@ ABORT, PROCESS_END = "abort", "process-end"
 ABORT_LINES = 10
 """Most lines from the head of an exception to its message."""
 SIGABRT = 6
-_EXITS = [name for name, kind in EVENTS.items() if kind.exit_of == "process"]
+_EXITS = [name for name, kind in EVENTS.items() if kind.exit_of]
+_SRUN_SIGNALS = {
+    "Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4,
+}  # fmt: skip
+"""Signal numbers by the words of srun."""
 _WATCHDOGS = [name for name, kind in EVENTS.items() if kind.by_watchdog or kind.gave_up]
 _LEADING = 100
 """Characters of a message that are compared; the rest may be cut."""
@@ -39,6 +43,13 @@ class _AbortOwner(NamedTuple):
     text: str
     proof: Row
     doubt: str = ""
+
+
+def exit_code(values: Mapping[str, Any]) -> int | None:
+    """The exit code in the values of a launcher's line, negative for a signal, also by the words of srun."""
+    how, code = str(values.get("how") or ""), values.get("exitcode")
+    number = next((number for words, number in _SRUN_SIGNALS.items() if how.startswith(words)), 0)
+    return -number if number else code if isinstance(code, int) else None
 
 
 def signal_number(code: object) -> int:
@@ -89,7 +100,7 @@ def _owners(nameless: Sequence[Row], rows: Sequence[Row], world: int) -> list[_A
     waited = {row["rank"] for row in gave_up}
     exits: dict[object, Row] = {}
     for row in rows:
-        number = signal_number(row["values"].get("exitcode")) if row["kind"] in _EXITS else 0
+        number = signal_number(exit_code(row["values"])) if row["kind"] in _EXITS else 0
         process = row["rank"] if row["rank"] is not None else row["pid"] and f"process {row['pid']}"
         if number == SIGABRT and process is not None and (row["rank"] is None or row["rank"] not in waited):
             exits.setdefault(process, row)

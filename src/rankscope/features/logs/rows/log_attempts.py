@@ -34,10 +34,13 @@ def run_offsets(content: LogContent) -> list[int]:
 def _by_torchrun(content: LogContent) -> list[int]:
     """Offsets of restarts that torchrun reports: every node's agent prints each number, and its first line counts.
 
-    If agents only announce a restart, lines of the old workers may follow.
+    If agents only announce a restart, lines of the old workers may follow. The first header that a script prints is
+    that of the first attempt.
     """
     first: dict[int, int] = {}
     restarts = [event for event in content.events if event.kind == "restart"]
+    start = min((event.values["count"] for event in restarts if event.values.get("header")), default=0)
+    restarts = [event for event in restarts if not event.values.get("header") or event.values["count"] > start]
     for event in [event for event in restarts if event.values["begun"]] or restarts:
         first.setdefault(event.values["count"], event.offset)
     offsets = [first[count] for count in sorted(first)]

@@ -5,7 +5,6 @@ Exceptions, signals, exit codes and kills by the kernel, in their order as far a
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.model import Confidence, Evidence, Finding
-from rankscope.features.logs.rows.abort_ranks import signal_number
+from rankscope.features.logs.rows.abort_ranks import exit_code, signal_number
 from rankscope.features.logs.rules.log_lines import (
     CLOCK_SKEW_NS,
     HostClocks,
@@ -63,10 +62,6 @@ MOST_LATER = 4
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
-_SRUN_SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
-"""Signal numbers by the words of srun."""
-_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,18}) vs (\d{1,18})")
-"""The bytes that gloo received, and those that it expected."""
 _UNKNOWN_PROCESS = (None, "", None, "")
 """`LogLine.who` of an unknown process."""
 
@@ -230,8 +225,7 @@ def _of_abort(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
         return []
     what = cut_text(line.text)
     if cause is not None:
-        sizes = _SIZES.search(message)
-        what = error_label(cause) + (f": {sizes[1]} bytes came, {sizes[2]} were expected" if sizes is not None else "")
+        what = error_label(cause)
     mark = (cause.pattern if cause is not None else exception, "")
     return [_advised(Failure(line, what, mark, 2, seen_end=True), cause)]
 
@@ -309,9 +303,8 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> Itera
 
 
 def _of_exit(line: LogLine) -> Iterator[Failure]:
-    code = line.values.get("exitcode")
     how = str(line.values.get("how") or "")
-    number = next((n for words, n in _SRUN_SIGNALS.items() if how.startswith(words)), signal_number(code))
+    number = signal_number(exit_code(line.values))
     if number in SIGNALS:
         yield _signalled(line, number)
     elif how.startswith("Out Of Memory"):

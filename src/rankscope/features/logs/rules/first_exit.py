@@ -38,7 +38,14 @@ def job_ends(logs: LogEvidence) -> JobEnds:
         if line.rank is not None
         and (line.role == "victim" or EVENTS[line.kind].waited or EVENTS[line.kind].by_watchdog)
     )
-    return JobEnds(read_ends(logs.lines), logs.world, failed, hurt)
+    explained = frozenset(
+        line.rank
+        for line in logs.lines
+        if line.rank is not None
+        and not EVENTS[line.kind].exit_of
+        and (line.role in ("root", "victim") or EVENTS[line.kind].severity == "error")
+    )
+    return JobEnds(read_ends(logs.lines), logs.world, failed, hurt, explained)
 
 
 def find_ended(logs: LogEvidence) -> Iterator[Finding]:

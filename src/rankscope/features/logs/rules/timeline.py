@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rankscope.features.logs.rows.abort_ranks import ABORT_LINES, says_message, signal_number
+from rankscope.features.logs.rows.abort_ranks import ABORT_LINES, exit_code, says_message, signal_number
 from rankscope.features.logs.rules.log_lines import CLOCK_SKEW_NS, LogLine, is_earlier
 from rankscope.kinds.error_traits import GAVE_UP
 from rankscope.kinds.event_kinds import EVENTS
@@ -126,8 +126,9 @@ def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
             continue
         if line.kind == "process-end":
             noted[line.rank] = RankEnd(line.rank, str(line.values.get("reason")), line)
-        elif EVENTS[line.kind].exit_of == "process" and isinstance(code := line.values.get("exitcode"), int):
-            number = signal_number(code)
+        elif EVENTS[line.kind].exit_of and (code := exit_code(line.values)) is not None:
+            # after the first task that ends badly srun kills the others
+            number = 15 if EVENTS[line.kind].exit_of == "task" and code == -9 else signal_number(code)
             reason = _SENT.get(number, SIGNAL) if number else CODE if code else "exit"
             if line.kind == "torchrun-failure" or line.rank not in seen:
                 seen[line.rank] = RankEnd(line.rank, reason, replace(line, time_ns=None), code)
@@ -145,6 +146,8 @@ class JobEnds:
     """Ranks that failed by themselves."""
     hurt: frozenset[int] = frozenset()
     """Ranks of which lines tell that others harmed them, or that they waited."""
+    explained: frozenset[int] = frozenset()
+    """Ranks of which any line tells why they ended."""
 
     @cached_property
     def harmed(self) -> Sequence[RankEnd]:
@@ -162,7 +165,7 @@ class JobEnds:
         return [
             end
             for end in self.ends.values()
-            if end.reason in (CODE, SIGNAL) and end.rank not in self.own and end.rank not in self.hurt
+            if end.reason in (CODE, SIGNAL) and end.rank not in self.own | self.explained
         ]
 
     @property

@@ -18,7 +18,11 @@ _END_WORDS = (
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
     "core dumped", "restart_count=", "will restart worker group", "exits with return code = ", " terminated with ",
     " died, exit code", " noticed that process rank ", "Kill process ", "oom_reaper: reaped process ",
-    "\": badness ",
+    "\": badness ", *(
+        f"{before} {word} "
+        for before in ("=", "#", "*", "-", "tarting", "aunching")
+        for word in ("attempt", "Attempt", "ATTEMPT", "restart", "Restart", "RESTART")
+    ),
 )  # fmt: skip
 _ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "  what():  ")
 _HARDWARE_WORDS = (
@@ -28,6 +32,11 @@ _HARDWARE_WORDS = (
 )  # fmt: skip
 LITERALS = (*_END_WORDS, *_HARDWARE_WORDS, *_ABORT_WORDS)
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
+_ATTEMPT = re.compile(
+    r"[=#*\-]{2,80} (?:[Ss]tarting |[Ll]aunching )?(?:[Aa]ttempt|ATTEMPT|[Rr]estart|RESTART) ?[#:=]? ?(\d{1,4})"
+    r"(?: ?(?:/|of) ?\d{1,4})?(?: [=#*\-]{2,80})?\s*$"
+)
+"""A line that a script prints between attempts: `=== attempt 2 ===`."""
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
 _EXIT = re.compile(r"Exited with exit code (\d{1,5})")
 _CANCELLED = re.compile(
@@ -95,6 +104,8 @@ def _end_events(record: Record) -> Iterator[Event]:
         yield message_event("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
     elif (child := _child(record)) is not None:
         yield child
+    elif (header := _ATTEMPT.match(text)) is not None:
+        yield message_event("restart", record, count=int(header[1]), begun=True, header=True)
     elif (again := _RESTART.search(text)) is not None:
         # values: `count`, the number of the restart; `begun`: its workers are started, not only to be
         count = int(again[1]) if again[1] else int(again[3]) - int(again[2]) + 1
