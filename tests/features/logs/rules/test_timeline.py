@@ -340,3 +340,4 @@ def test_headers_of_a_script_part_attempts() -> None:
 def test_a_prefix_of_tee_gives_an_abort_its_rank() -> None:
     found = judged(*(f"[default1]:{line}" for line in ABORT), *table((1, -6), (2, -6), (0, -15)))
     assert found.culprits == (1,)
+    assert "1344 bytes came, 1280 were expected" in found.verdict

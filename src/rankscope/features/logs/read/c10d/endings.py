@@ -24,7 +24,7 @@ _END_WORDS = (
         for word in ("attempt", "Attempt", "ATTEMPT", "restart", "Restart", "RESTART")
     ),
 )  # fmt: skip
-_ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "  what():  ")
+_ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "what():  ")
 _HARDWARE_WORDS = (
     "NVRM: ", "SXid (PCI:", "mlx5_core ", "Link DOWN", "NIC Link is Down", "amdgpu ", "GPU[", "XID ", "DBEs",
     "ouble Bit ECC", "ouble bit ECC", "row remapping failed", "NVLink link", "uncorrectable memory error",
@@ -311,7 +311,7 @@ _UNCAUGHT = re.compile(
     r"terminate called (?:after throwing an instance of '([^']{1,200})'|recursively|without an active exception)"
     r"|terminating due to uncaught exception of type ([\w:<>, ]{1,200}?)(?:: (.*))?$"
 )
-_WHAT = re.compile(r"^  what\(\):  (.*)")
+_WHAT = re.compile(r"^ {0,2}what\(\):  (.*)")
 _BETWEEN = 8
 """Most lines of other processes between the two lines of an uncaught exception."""
 
