@@ -265,6 +265,20 @@ def test_agents_of_several_hosts_end_one_attempt() -> None:
     assert judged(*both, *again).culprits == (1,)
 
 
+def test_two_runs_of_torchrun_in_one_log_are_two_attempts() -> None:
+    first = [*raised(2, "bad sample", "ValueError"), saw(1, 2, 102, agent=77), *table((2, 1), (0, -15), (1, -15))]
+    second = [
+        *raised(1, "no shard", "ValueError"),
+        saw(1, 1, 901, agent=99),
+        *table((1, 1), (0, -15), (2, -15), first=900),
+    ]
+    assert judged(*first, *second).culprits == (1,)
+    assert analyse(opened(*first, *second, attempt=0)).culprits == (2,)
+    # ranks of another host
+    other = [*raised(5, CLOSED), saw(1, 1, 901, agent=99), *table((5, 1), (4, -15), first=900)]
+    assert opened(*first, *other).attempts.is_empty()
+
+
 def test_a_rank_that_prints_again_behind_its_end_is_another_process() -> None:
     later = raised(2, "no shard", "ValueError")
     assert opened(*FIRST, *later).attempts.height == 2

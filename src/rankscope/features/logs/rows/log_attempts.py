@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -47,22 +47,59 @@ def _by_torchrun(content: LogContent) -> list[int]:
     return offsets if offsets == sorted(offsets) else []
 
 
-def _by_agents(content: LogContent) -> list[int]:
-    """Offsets behind the lines in which agents of torchrun say which of their processes failed.
+@dataclass
+class _GroupEnd:
+    """The end of all processes that one agent of torchrun had started, as it tells it."""
 
-    An agent prints one when it has ended all of its processes. So a second one of the same agent is of processes that
-    it started later, and so is what a rank prints behind the last one after it had ended.
+    offset: int
+    pid: int | None
+    """Of the process that ended first."""
+    agent: int | None = None
+    """The process id of the agent."""
+    ranks: set[int] = field(default_factory=set)
+    """Ranks in the agent's summary; empty if it prints none, because it starts others."""
+
+
+def _group_ends(content: LogContent) -> list[_GroupEnd]:
+    """The ends in the order of the log: of lines `failed (exitcode: ...)`, and of summaries."""
+    ends = [_GroupEnd(e.offset, e.values.get("pid"), e.values.get("agent")) for e in _agent_exits(content)]
+    summary: list[Event] = []
+    for event in sorted(content.events, key=lambda event: event.offset):
+        if event.kind != "torchrun-failure":
+            continue
+        summary.append(event)
+        if not event.values.get("first"):
+            continue
+        # the process that ended first stands at the end of a summary
+        pids = {entry.values.get("pid") for entry in summary}
+        end = next((end for end in reversed(ends) if end.offset < event.offset and end.pid in pids), None)
+        if end is None:
+            end = _GroupEnd(event.offset, event.values.get("pid"))
+            ends.append(end)
+        end.offset = event.offset
+        end.ranks |= {entry.rank for entry in summary if entry.rank is not None}
+        summary = []
+    return sorted(ends, key=lambda end: end.offset)
+
+
+def _by_agents(content: LogContent) -> list[int]:
+    """Offsets behind the lines in which agents of torchrun say that they have ended all of their processes.
+
+    A second one of the same agent is of processes that it started later, a second one of the same ranks of another
+    torchrun; and so is what a rank prints behind the last one after it had ended.
     """
     starts: list[int] = []
-    ended: set[int] = set()
-    last: Event | None = None
-    for event in sorted(_agent_exits(content), key=lambda event: event.offset):
-        if event.values["agent"] in ended and last is not None:
+    agents: set[int | None] = set()
+    ranks: set[int] = set()
+    last: _GroupEnd | None = None
+    for end in _group_ends(content):
+        if last is not None and (end.agent in agents or end.ranks & ranks):
             starts.append(last.offset + 1)
-            ended = set()
-        ended.add(event.values["agent"])
-        last = event
-    if last is not None and _starts_again(content, last):
+            agents, ranks = set(), set()
+        agents |= {end.agent} - {None}
+        ranks |= end.ranks
+        last = end
+    if last is not None and not last.ranks and _starts_again(content, last.offset):
         starts.append(last.offset + 1)
     return starts
 
@@ -71,22 +108,14 @@ def _agent_exits(content: LogContent) -> list[Event]:
     return [e for e in content.events if e.kind == "child-exit" and e.values.get("agent") is not None]
 
 
-def _starts_again(content: LogContent, last: Event) -> bool:
-    """Whether a rank prints something behind the last exit that an agent saw, though an exception ended it before.
+def _starts_again(content: LogContent, last: int) -> bool:
+    """Whether a rank prints something behind the last end of an agent's processes, though an exception ended it before.
 
     Others may be of another host, whose agent has not ended them yet.
     """
-    if _is_final(content, last):
-        return False
-    ended = {event.rank for event in content.events if event.offset < last.offset and event.kind == "traceback"}
-    later = {event.rank for event in content.events if event.offset > last.offset and _of_worker(event)}
+    ended = {event.rank for event in content.events if event.offset < last and event.kind == "traceback"}
+    later = {event.rank for event in content.events if event.offset > last and _of_worker(event)}
     return bool((ended & later) - {None})
-
-
-def _is_final(content: LogContent, last: Event) -> bool:
-    """Whether the summary behind an exit tells of the same process: the agent then started no other."""
-    summary = (event for event in content.events if event.kind == "torchrun-failure" and event.offset > last.offset)
-    return any(event.values.get("pid") == last.values["pid"] for event in summary)
 
 
 def _of_worker(event: Event) -> bool:
@@ -255,8 +284,8 @@ def attempts_in(source: SourceFile, runs: Sequence[Attempt]) -> list[int]:
         homes.append(votes.most_common(1)[0][0] if votes else None)
     known = [(at, home) for at, home in enumerate(homes) if home is not None]
     if not known:
-        exits = [event for event in _agent_exits(content) if event.offset >= starts[-1]]
-        if exits and len(starts) < len(runs) and not _is_final(content, exits[-1]):
+        ends = [end for end in _group_ends(content) if end.offset >= starts[-1]]
+        if ends and len(starts) < len(runs) and not ends[-1].ranks:
             # the agent has started other processes, and the log holds nothing of them
             return list(range(len(runs) - 1 - len(starts), len(runs) - 1))
         return list(range(len(runs) - len(starts), len(runs))) if 1 < len(starts) <= len(runs) else []
