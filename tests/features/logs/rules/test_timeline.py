@@ -182,7 +182,7 @@ FULL_MESH = "Gloo connectFullMesh failed with "
 WRAPPED = {
     "full mesh": raised(0, FULL_MESH + CLOSED),
     "in words": raised(0, f"step 7 failed: RuntimeError('{CLOSED}')", "trainer.StepError"),
-    "on a line of its own": raised(None, f"step 7 failed:\n{CLOSED}", "trainer.StepError"),
+    "on a line of its own": raised(None, f"step 7 failed:\n{CLOSED.replace('/pytorch/', '../', 1)}", "t.StepError"),
     "backend": raised(0, f"step 7 failed: {CLOSED}", "torch.distributed.DistBackendError"),
     "ray": [
         *raised(None, "ray::T.step() (pid=2345, ip=10.0.0.2, repr=<T>)", "ray.exceptions.RayTaskError(RuntimeError)"),

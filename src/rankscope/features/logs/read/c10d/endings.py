@@ -159,8 +159,8 @@ def _signals(record: Record) -> Iterator[Event]:
     text = record.text
     if (closing := _CLOSING.search(text)) is not None:
         agent, signal = _AGENT.search(text[: closing.start()]), _SIGNAL_BY_NAME.get(closing[2])
-        told = {"agent": int(agent[1]) if agent else None}
-        yield message_event("signal", record, signal=signal, pid=int(closing[1]), sender="launcher", **told)
+        pid, teller = int(closing[1]), int(agent[1]) if agent else None
+        yield message_event("signal", record, signal=signal, pid=pid, sender="launcher", agent=teller)
     elif (got := _GOT_SIGNAL.search(text)) is not None:
         yield message_event("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
     elif (named := _SIGNAL_NAME.search(text)) is not None:
