@@ -13,10 +13,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.child_processes import run_program, run_ranks
-from benchmarks.memory_job import LEAKED_MIB, RANKS
 from benchmarks.results import machine, program_parser, publish, table
 
 HEALTHY = {
@@ -33,7 +32,12 @@ HEALTHY = {
     "loader-workers": "two workers of a data loader",
 }
 LEAK = "leak"
+LEAKED_MIB = 4
+"""MiB that the leak keeps of each step."""
+RANKS = 2
 STEPS = 400
+WIDTH = 256
+"""Elements of a row of a batch: a model of 8 MiB."""
 LONGEST_JOB_S = 600
 
 
@@ -51,23 +55,27 @@ class Judged(NamedTuple):
     """Bytes of the host between the first quarter of the samples and the last, of the rank that grows most."""
 
 
-def run_job(variant: str, folder: Path, steps: int = STEPS, sampled: str = "rarely") -> Path:
-    """Runs the ranks of a variant; returns the directory of their dumps. RuntimeError if one fails.
-
-    `sampled` is "rarely", as in any job, or "always": each step then, so that no speed of a machine counts.
-    """
+def run_job(variant: str, folder: Path, steps: int) -> Path:
+    """Runs the ranks of a variant; returns the directory of their dumps. RuntimeError if one fails."""
     folder.mkdir(parents=True, exist_ok=True)
     dumps = folder / "dumps"
-    command = [sys.executable, "-m", "benchmarks.memory_job", variant, str(dumps), str(steps), sampled]
+    command = [sys.executable, "-m", "benchmarks.memory_job", variant, str(dumps), str(steps), "rarely", str(WIDTH)]
     same = {"STORE": str(folder / "store"), "GLOO_SOCKET_IFNAME": "lo"}
     run_ranks(command, RANKS, folder, same, LONGEST_JOB_S)
     return dumps
 
 
-def judge(variant: str, dumps: Path) -> Judged:
-    """The report on the dumps of a job."""
+def report(dumps: Path) -> dict[str, Any]:
+    """The report on the dumps of a job, as JSON."""
     command = [sys.executable, "-m", "rankscope", "report", str(dumps), "-f", "json"]
-    told = json.loads(subprocess.run(command, capture_output=True, check=False, timeout=LONGEST_JOB_S).stdout)
+    answer: dict[str, Any] = json.loads(
+        subprocess.run(command, capture_output=True, check=False, timeout=LONGEST_JOB_S).stdout
+    )
+    return answer
+
+
+def judge(variant: str, dumps: Path, told: dict[str, Any]) -> Judged:
+    """What a report says of the memory of a job."""
     # on a busy machine a rank may really come late again and again: that is told, and no matter of memory
     of_memory = [finding for finding in told["findings"] if finding["kind"].startswith("memory-")]
     accused = {rank for finding in of_memory for rank in finding["culprit_ranks"]}
@@ -94,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = []
     with tempfile.TemporaryDirectory() as directory:
         for variant in given.only:
-            found.append(judge(variant, run_job(variant, Path(directory) / variant, given.steps)))
+            dumps = run_job(variant, Path(directory) / variant, given.steps)
+            found.append(judge(variant, dumps, report(dumps)))
             print(found[-1], flush=True)
     rows = [
         (one.variant, HEALTHY.get(one.variant, f"rank 1 keeps {LEAKED_MIB} MiB of each step"), one.samples,

@@ -25,15 +25,13 @@ from torch.utils.data import DataLoader, Dataset
 
 import rankscope.capture
 from benchmarks.child_processes import run_program
+from benchmarks.healthy_memory import LEAKED_MIB, RANKS
 from benchmarks.results import program_parser
 from rankscope.capture import memory_record
 
-RANKS = 2
-WIDTH, LAYERS, BATCH = 256, 4, 64
+LAYERS, BATCH = 4, 64
 MIB_ELEMENTS = 1 << 18
 """Elements of a tensor of one MiB."""
-LEAKED_MIB = 4
-"""MiB that the leak keeps of each step."""
 KEYS = 120
 """Different entries of the cache: it has nearly all of them after a third of the steps."""
 
@@ -41,13 +39,13 @@ KEYS = 120
 class Block(nn.Module):  # type: ignore[misc]
     """Two linear layers around a rest."""
 
-    def __init__(self, checkpointed: bool) -> None:
+    def __init__(self, width: int, checkpointed: bool) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.checkpointed = checkpointed
 
     def forward(self, batch: Tensor) -> Tensor:
-        """The batch with what the layers add; shape [rows, WIDTH]."""
+        """The batch with what the layers add; shape [rows, width]."""
         if self.checkpointed:
             kept: Tensor = checkpoint(self._added, batch, use_reentrant=False)
             return kept
@@ -69,25 +67,26 @@ class Training(NamedTuple):
 class RandomRows(Dataset[Tensor]):  # type: ignore[misc]
     """Rows for workers of a data loader."""
 
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
+    def __init__(self, rows: int, width: int) -> None:
+        self.rows, self.width = rows, width
 
     def __len__(self) -> int:
         return self.rows
 
     def __getitem__(self, at: int) -> Tensor:
-        return torch.full((WIDTH,), at % 7 / 7.0)
+        return torch.full((self.width,), at % 7 / 7.0)
 
 
-def layers(checkpointed: bool = False) -> nn.Sequential:
+def layers(width: int, checkpointed: bool) -> nn.Sequential:
     """The model of one rank before any wrapper."""
     torch.manual_seed(7)
-    return nn.Sequential(*(Block(checkpointed) for _ in range(LAYERS)))
+    return nn.Sequential(*(Block(width, checkpointed) for _ in range(LAYERS)))
 
 
-def wrapped(variant: str, rank: int) -> nn.Module:
+def wrapped(variant: str, rank: int, width: int) -> nn.Module:
     """The model as the variant shares it."""
-    model, mesh = layers(variant == "checkpointing"), init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp",))
+    model = layers(width, variant == "checkpointing")
+    mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("dp",))
     if variant == "fsdp2":
         for block in model:
             fully_shard(block, mesh=mesh)
@@ -105,9 +104,9 @@ def wrapped(variant: str, rank: int) -> nn.Module:
     return nn.parallel.DistributedDataParallel(model)
 
 
-def training(variant: str, rank: int) -> Training:
+def training(variant: str, rank: int, width: int) -> Training:
     """The training of a variant."""
-    model = wrapped(variant, rank)
+    model = wrapped(variant, rank, width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     if variant == "pp":
         schedule = ScheduleGPipe(PipelineStage(model, rank, RANKS, torch.device("cpu")), 4, loss_fn=_loss)
@@ -126,23 +125,23 @@ def _staged(schedule: ScheduleGPipe, batch: Tensor, rank: int) -> None:
         schedule.step(target=batch)
 
 
-def batches(variant: str, steps: int) -> Iterator[Tensor]:
-    """A batch for each step, [rows, WIDTH]."""
+def batches(variant: str, steps: int, width: int) -> Iterator[Tensor]:
+    """A batch for each step, [rows, width]."""
     if variant == "loader-workers":
-        yield from DataLoader(RandomRows(steps * BATCH), BATCH, num_workers=2)
+        yield from DataLoader(RandomRows(steps * BATCH, width), BATCH, num_workers=2)
         return
     for step in range(steps):
         rows = BATCH // 4 if variant == "uneven-last-batch" and step % 20 == 19 else BATCH
-        yield torch.rand(rows, WIDTH)
+        yield torch.rand(rows, width)
 
 
-def train(variant: str, steps: int, rank: int) -> None:
+def train(variant: str, steps: int, rank: int, width: int) -> None:
     """All steps of one rank."""
-    parts = training(variant, rank)
+    parts = training(variant, rank, width)
     kept: dict[int, Tensor] = {}
     chance = random.Random(rank)
     every = 4 if variant == "accumulation" else 1
-    for step, batch in enumerate(batches(variant, steps)):
+    for step, batch in enumerate(batches(variant, steps, width)):
         parts.step(batch)
         if step % every == every - 1:
             parts.optimizer.step()
@@ -152,7 +151,7 @@ def train(variant: str, steps: int, rank: int) -> None:
         _hold(variant, rank, step, chance, kept)
         if variant == "evaluation" and step % 50 == 49:
             with torch.no_grad():
-                parts.model(torch.rand(16 * BATCH, WIDTH))
+                parts.model(torch.rand(16 * BATCH, width))
 
 
 def _hold(variant: str, rank: int, step: int, chance: random.Random, kept: dict[int, Tensor]) -> None:
@@ -168,7 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("variant")
     parser.add_argument("dumps")
     parser.add_argument("steps", type=int)
-    parser.add_argument("sampled", choices=("rarely", "always"))
+    sampled_help = "rarely, as in any job, or at each step, so that no speed of a machine counts"
+    parser.add_argument("sampled", choices=("rarely", "always"), help=sampled_help)
+    parser.add_argument("width", type=int, help="elements of a row of a batch")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
@@ -177,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rankscope.capture.start(given.dumps, memory=1e-9 if given.sampled == "always" else 0.02)
     store = f"file://{os.environ['STORE']}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=120))
-    train(given.variant, given.steps, rank)
+    train(given.variant, given.steps, rank, given.width)
     dist.barrier()
     rankscope.capture.stop()
     dist.destroy_process_group()

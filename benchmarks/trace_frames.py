@@ -13,13 +13,13 @@ import polars as pl
 
 from benchmarks.child_processes import run_program
 from benchmarks.results import machine, program_parser, publish, table
-from rankscope import schema
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.page.span_facts import look
 from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_paint import compose, gutter_for
 from rankscope.schema import Dataset
+from rankscope.schema.tables import SPANS, TRACES, TRACKS
 from rankscope.tui.model import build_model
 
 RANKS = 8
@@ -48,12 +48,8 @@ def job(spans: int) -> Dataset:
          "lost": 0, "detail": "all", "backend": "nccl", "resolution_ns": 1}
         for r in range(RANKS)
     ]  # fmt: skip
-    tables = [schema.empty(c) for c in (schema.OPS, schema.GROUPS, schema.STACKS, schema.FRONTIERS, schema.FILES)]
-    traces, places = pl.DataFrame(windows, schema=dict(schema.TRACES)), pl.DataFrame(tracks, schema=dict(schema.TRACKS))
-    return Dataset(
-        tables[0], tables[1], tables[2], tables[3], tables[4], traces=traces, tracks=places, spans=together,
-        world_size=RANKS,
-    )  # fmt: skip
+    traces, places = pl.DataFrame(windows, schema=TRACES), pl.DataFrame(tracks, schema=TRACKS)
+    return Dataset(traces=traces, tracks=places, spans=together, world_size=RANKS)
 
 
 def _spans(
@@ -66,7 +62,7 @@ def _spans(
         "correlation": pl.repeat(None, len(start), dtype=pl.Int64, eager=True),
         "op": pl.repeat(None, len(start), dtype=pl.UInt32, eager=True),
     }  # fmt: skip
-    return pl.DataFrame(columns).select(pl.col(n).cast(kind) for n, kind in schema.SPANS.items())
+    return pl.DataFrame(columns).select(pl.col(n).cast(kind) for n, kind in SPANS.items())
 
 
 def timed(what: Callable[[], object], times: int = 15) -> float:

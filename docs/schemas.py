@@ -1,15 +1,19 @@
-"""Writes docs/*.schema.json and docs/schema.md from the code: `python -m docs.schemas`."""
+"""Writes docs/*.schema.json, docs/schema.md and the lists of kinds in docs/report.md: `python -m docs.schemas`."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rankscope.command_line.acting import SCHEMAS
 from rankscope.commands.schemas import schema_text
+from rankscope.kinds.event_kinds import EVENTS, EventKind
+from rankscope.kinds.finding_kinds import FINDINGS, FindingKind
+from rankscope.kinds.input_kinds import INPUTS, InputKind
+from rankscope.report.frame_schema import frame_schema
 
 ROOT = Path(__file__).parent
 HEAD = """\
@@ -53,15 +57,33 @@ are global ranks. Tables are joined by `file`, `group`, `stack_id`, `track` and 
 def pages() -> dict[str, bytes]:
     """Content of each generated file, by its name."""
     schemas = {f"{name}.schema.json": schema_text(name) for name in SCHEMAS}
-    frame = json.loads(schemas["frame.schema.json"])
-    return {**schemas, "schema.md": (HEAD + "".join(_tables(frame))).encode()}
+    frame = "".join(_tables(frame_schema()))
+    return {**schemas, "schema.md": (HEAD + frame).encode(), "report.md": _report().encode()}
+
+
+def _report() -> str:
+    """The page of the report, with its lists of kinds anew."""
+    text = (ROOT / "report.md").read_text("utf-8")
+    for heading, kinds in (("Kinds", FINDINGS), ("Kinds of files", INPUTS), ("Kinds of lines", EVENTS)):
+        rows = "".join(_kinds(kinds.values()))
+        pattern = rf"(^## {heading}\n.*?^\| kind \| meaning \|\n\| --- \| --- \|\n)(?:\|[^\n]*\n)*"
+        table = re.search(pattern, text, re.M | re.S)
+        assert table is not None, heading
+        text = text[: table.end(1)] + rows + text[table.end() :]
+    return text
+
+
+def _kinds(kinds: Iterable[FindingKind | InputKind | EventKind]) -> Iterator[str]:
+    """A row for each meaning; kinds that share one stand in the row of the first."""
+    named: dict[str, list[str]] = {}
+    for kind in kinds:
+        named.setdefault(kind.meaning, []).append(f"`{kind.name}`")
+    yield from (f"| {', '.join(names)} | {meaning} |\n" for meaning, names in named.items())
 
 
 def _tables(frame: dict[str, Any]) -> Iterator[str]:
     for name, table in frame["tables"].items():
-        yield f"\n### {name}\n\n"
-        if table["description"]:
-            yield f"{table['description']}\n\n"
+        yield f"\n### {name}\n\n{table['description']}\n\n"
         yield "| column | dtype | unit | |\n| --- | --- | --- | --- |\n"
         for column in table["columns"]:
             values = ", ".join(f"`{value}`" for value in column.get("enum", ()) if value)

@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.features.logs.read.c10d.known_errors import packaged_table
 from rankscope.schema import Dataset
+from rankscope.schema.tables import COMMS, FILES, FRONTIERS, GROUPS, MESSAGES, OPS, RAS, SETTINGS, STACKS, THREADS
 
 START_NS = 1_700_000_000_000_000_000
 STEP_NS = 1_000_000
@@ -75,7 +75,7 @@ class JobBuilder:
 
         `seconds` after the start is its time; without it the line has none.
         """
-        columns = {k: more.pop(k) for k in tuple(more) if k in schema.MESSAGES and k != "pid"}
+        columns = {k: more.pop(k) for k in tuple(more) if k in MESSAGES and k != "pid"}
         seconds = more.pop("seconds", None)
         number = 1 + sum(row["file"] == self._log(log) for row in self.logs["messages"])
         row = {
@@ -151,7 +151,7 @@ class JobBuilder:
         """The Dataset of what was added; ranks in `no_dump` have no file and no rows."""
         names = list(self.group_ranks)
         rows = [dict(r, group=names.index(r["group"])) for r in self.rows if r["rank"] not in self.no_dump]
-        ops = pl.DataFrame(rows, schema=dict(schema.OPS)).sort("rank", "record_id", maintain_order=True)
+        ops = pl.DataFrame(rows, schema=OPS).sort("rank", "record_id", maintain_order=True)
         p2p = {r["group"] for r in rows if r["is_p2p"]}
         groups = pl.DataFrame(
             [
@@ -159,13 +159,13 @@ class JobBuilder:
                  "membership": "config", "has_p2p": i in p2p}
                 for i, (n, ranks) in enumerate(self.group_ranks.items())
             ],
-            schema=dict(schema.GROUPS),
+            schema=GROUPS,
         )  # fmt: skip
         return Dataset(
-            messages=self._told("messages", schema.MESSAGES), settings=self._told("settings", schema.SETTINGS),
-            comms=self._told("comms", schema.COMMS), ras=self._told("ras", schema.RAS),
+            messages=self._told("messages", MESSAGES), settings=self._told("settings", SETTINGS),
+            comms=self._told("comms", COMMS), ras=self._told("ras", RAS),
             ops=ops, groups=groups, stacks=self._stacks(), frontiers=self._frontiers(ops, names),
-            threads=pl.DataFrame(self.threads, schema=dict(schema.THREADS)), files=self._files(ops),
+            threads=pl.DataFrame(self.threads, schema=THREADS), files=self._files(ops),
             world_size=self.world_size, root="dumps",
         )  # fmt: skip
 
@@ -178,7 +178,7 @@ class JobBuilder:
             for stack, i in self.stacks.items()
             for d, (f, p, n) in enumerate(stack)
         ]
-        return pl.DataFrame(rows, schema=dict(schema.STACKS))
+        return pl.DataFrame(rows, schema=STACKS)
 
     def _frontiers(self, ops: pl.DataFrame, names: list[str]) -> pl.DataFrame:
         rows: list[dict[str, Any]] = []
@@ -193,7 +193,7 @@ class JobBuilder:
                      "status_completed": completed or 0, "first_kept": first, "last_kept": last, "wrapped": False,
                      "filtered": "none"}
                 )  # fmt: skip
-        return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
+        return pl.DataFrame(rows, schema=FRONTIERS)
 
     def _files(self, ops: pl.DataFrame) -> pl.DataFrame:
         rows = [
@@ -209,4 +209,4 @@ class JobBuilder:
             for t in {t["file"]: t for t in self.threads}.values()
         ]  # fmt: skip
         rows += [{"file": i, "path": name, "kind": "log", "used": True} for name, i in self.log_files.items()]
-        return pl.DataFrame(rows, schema=dict(schema.FILES))
+        return pl.DataFrame(rows, schema=FILES)

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.schema import Dataset
+from rankscope.schema.tables import COMPILATIONS
 from tests.builders import START_NS
 
 GUARD = "tensor 'x' size mismatch at index 0. expected {}, actual {}"
@@ -64,5 +64,5 @@ def with_rows(dataset: Dataset, rows: list[dict[str, Any]]) -> Dataset:
         "code_line": 6, "reason": GUARD.format(4, 5), "start_ns": None, "duration_ns": None, "is_open": False,
         "hits": None, "misses": None, "file": 7000, "line": 1,
     }  # fmt: skip
-    table = pl.DataFrame([{**blank, **row} for row in rows], schema=dict(schema.COMPILATIONS))
+    table = pl.DataFrame([{**blank, **row} for row in rows], schema=COMPILATIONS)
     return replace(dataset, compilations=table)

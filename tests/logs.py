@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.schema import Dataset
+from rankscope.schema.tables import FILES, MESSAGES, SETTINGS
 from tests.builders import START_NS
 
 SECOND = 1_000_000_000
@@ -43,11 +43,11 @@ def with_logs(
     logs = sorted({row["file"] for row in (*rows, *told)})
     files = pl.DataFrame(
         [{"file": n, "path": f"logs/rank{n - LOG_FILES}.err", "kind": "log", "attempt": 0, "used": True} for n in logs],
-        schema=dict(schema.FILES),
+        schema=FILES,
     )
     return replace(
         dataset,
-        messages=pl.DataFrame(placed, schema=dict(schema.MESSAGES)).sort("file", "offset"),
-        settings=pl.DataFrame(told, schema=dict(schema.SETTINGS)),
+        messages=pl.DataFrame(placed, schema=MESSAGES).sort("file", "offset"),
+        settings=pl.DataFrame(told, schema=SETTINGS),
         files=pl.concat([dataset.files, files]),
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.schema import Dataset
+from rankscope.schema.tables import FILES, FRONTIERS, GROUPS, OPS, SPANS, STACKS, TRACED, TRACES, TRACKS
 
 HOST, COMPUTE, COPY, COMM = range(4)
 """The tracks of a rank."""
@@ -40,11 +40,11 @@ def build_tables(job: Job) -> Dataset:
     numbers = {row["number"]: at for at, row in enumerate(rows)}
     names = list(job.group_ranks)
     traced = [dict(r, group=names.index(r["group"])) for r in rows]
-    spans = _nested(pl.DataFrame([{**s, "op": numbers.get(s["op"])} for s in job.spans], schema=dict(schema.SPANS)))
+    spans = _nested(pl.DataFrame([{**s, "op": numbers.get(s["op"])} for s in job.spans], schema=SPANS))
     return Dataset(
-        ops=schema.empty(schema.OPS), groups=_groups(job, names), stacks=schema.empty(schema.STACKS),
-        frontiers=schema.empty(schema.FRONTIERS), files=_files(job),
-        traced=pl.DataFrame(traced, schema=dict(schema.TRACED)), traces=_traces(job, spans), tracks=_tracks(spans),
+        ops=OPS.empty(), groups=_groups(job, names), stacks=STACKS.empty(),
+        frontiers=FRONTIERS.empty(), files=_files(job),
+        traced=pl.DataFrame(traced, schema=TRACED), traces=_traces(job, spans), tracks=_tracks(spans),
         spans=spans, world_size=job.world_size, root="traces",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ def _groups(job: Job, names: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame(
         [{"group": i, "name": n, "description": job.descriptions.get(n, f"mesh_{n}"), "ranks": job.group_ranks[n],
           "membership": "config", "has_p2p": n in p2p} for i, n in enumerate(names)],
-        schema=dict(schema.GROUPS),
+        schema=GROUPS,
     )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def _traces(job: Job, spans: pl.DataFrame) -> pl.DataFrame:
             "end_ns": ends.filter(own).max(), "events": int(own.sum()), "lost": job.lost.get(rank, 0),
             "detail": "all", "backend": job.backend, "resolution_ns": 1,
         })  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.TRACES))
+    return pl.DataFrame(rows, schema=TRACES)
 
 
 def _tracks(spans: pl.DataFrame) -> pl.DataFrame:
@@ -81,7 +81,7 @@ def _tracks(spans: pl.DataFrame) -> pl.DataFrame:
             "pid": 4000 + rank if part == HOST else None,
             "device": None if part == HOST else rank % 8, "lane": _LANES[part], "name": name, "order": part,
         })  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.TRACKS))
+    return pl.DataFrame(rows, schema=TRACKS)
 
 
 def _files(job: Job) -> pl.DataFrame:
@@ -91,7 +91,7 @@ def _files(job: Job) -> pl.DataFrame:
          "library_version": None, "mtime_ns": None, "size": 1000, "problem": None, "used": True}
         for r in range(job.world_size)
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.FILES))
+    return pl.DataFrame(rows, schema=FILES)
 
 
 def _nested(spans: pl.DataFrame) -> pl.DataFrame:

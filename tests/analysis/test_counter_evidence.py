@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import judge_freeze
 from rankscope.analysis.reliability import judge_reliability
 from rankscope.schema import Dataset
+from rankscope.schema.tables import REPEATS
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder
 from tests.parsers import dumps
@@ -124,7 +124,7 @@ def test_culprit_that_went_on_between_two_dumps() -> None:
          "progressed": r == 2}
         for r in range(4)
     ]  # fmt: skip
-    twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
+    twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=REPEATS))
     (text,) = doubts(twice, "missing-rank")
     assert text.startswith(
         "between its dumps 8 min 20 s apart its operations went on, while nothing moved on ranks 0,1,3"

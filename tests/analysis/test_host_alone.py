@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding
-from rankscope.schema import AT_CRASH
+from rankscope.schema.tables import AT_CRASH
 from tests.analysis.hosts import LOOP, MAIN, REDUCE, Stack
 from tests.builders import JobBuilder
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
 from rankscope.analysis.live_state import (
@@ -24,6 +23,7 @@ from rankscope.analysis.live_state import (
 )
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
+from rankscope.schema.tables import MESSAGES, REPEATS
 from tests.builders import START_NS, JobBuilder
 
 
@@ -55,7 +55,7 @@ def written(dataset: Dataset, after_s: float, since_s: float | None = None, move
         if since_s is not None
     ]
     files = dataset.files.with_columns(mtime_ns=pl.lit(at, dtype=pl.Int64))
-    return replace(dataset, files=files, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
+    return replace(dataset, files=files, repeats=pl.DataFrame(rows, schema=REPEATS))
 
 
 def seen(
@@ -172,7 +172,7 @@ def ended(dataset: Dataset, reasons: list[str]) -> Dataset:
         {"rank": rank, "kind": "process-end", "severity": "info", "text": "", "values": f'{{"reason":"{reason}"}}'}
         for rank, reason in enumerate(reasons)
     ]
-    return replace(dataset, messages=pl.DataFrame(rows, schema=dict(schema.MESSAGES)))
+    return replace(dataset, messages=pl.DataFrame(rows, schema=MESSAGES))
 
 
 def test_a_job_whose_processes_all_came_to_their_end_is_over_at_once() -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Finding, GroupRef
-from rankscope.analysis.places import Places, known_hosts, units_of
+from rankscope.analysis.places import Places, units_of
 from rankscope.schema import Dataset
+from rankscope.schema.tables import SETTINGS
 from tests.builders import JobBuilder
 
 
@@ -24,7 +24,7 @@ def job_on(hosts: Sequence[str | None], settings: Mapping[tuple[int, str], str] 
         host=pl.Series(hosts, dtype=pl.String), used=pl.Series([host is not None for host in hosts])
     )
     rows = [{"rank": rank, "name": name, "value": value} for (rank, name), value in (settings or {}).items()]
-    return replace(dataset, files=files, settings=pl.DataFrame(rows, schema=dict(schema.SETTINGS)))
+    return replace(dataset, files=files, settings=pl.DataFrame(rows, schema=SETTINGS))
 
 
 def spread(names: Sequence[str], each: int) -> list[str | None]:
@@ -179,5 +179,6 @@ def test_hosts_that_only_operations_tell() -> None:
     files = dataset.files.with_columns(host=pl.Series(["node09", None, None], dtype=pl.String))
     on = pl.format("node{}", pl.col("rank")).cast(pl.Categorical)
     told = replace(dataset, files=files, ops=dataset.ops.with_columns(host=on))
-    assert known_hosts(told) == {0: "node09", 1: "node1", 2: "node2"}
-    assert Places(told).hosts == {0: "node09"}
+    places = Places(told)
+    assert places.hosts == {0: "node09", 1: "node1", 2: "node2"}
+    assert places.culprit(1).host == "node1"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import DumpPairs, judge_freeze
 from rankscope.schema import Dataset
+from rankscope.schema.tables import REPEATS
 from tests.analysis.jobs import running
 from tests.builders import START_NS
 
@@ -41,7 +41,7 @@ def repeated(
     ]
     files = dataset.files.with_columns(mtime_ns=pl.lit(used_ns, dtype=pl.Int64))
     return dataclasses.replace(
-        dataset, files=files, repeats=pl.DataFrame(table, schema=dict(schema.REPEATS)), world_size=dataset.world_size
+        dataset, files=files, repeats=pl.DataFrame(table, schema=REPEATS), world_size=dataset.world_size
     )
 
 

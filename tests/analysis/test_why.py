@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.analysis.explanations import NoSuchRankError, explain_rank
 from rankscope.analysis.model import RankExplanation
 from rankscope.assemble.load import load
 from rankscope.schema import Dataset
+from rankscope.schema.tables import FILES, REPEATS
 from tests.analysis.jobs import mesh, running
 from tests.builders import START_NS, JobBuilder
 from tests.simulator.faults import FAULTS
@@ -124,7 +124,7 @@ def test_dump_that_could_not_be_read_is_named() -> None:
     job.no_dump = {1}
     dataset = job.build()
     row = {"file": 9, "path": "rank_1", "kind": "flight-recorder", "rank": 1, "problem": "empty", "used": False}
-    files = pl.concat([dataset.files, pl.DataFrame([row], schema=dict(schema.FILES))])
+    files = pl.concat([dataset.files, pl.DataFrame([row], schema=FILES)])
     (reason,) = [r for r in ask(dataclasses.replace(dataset, files=files), 1).lines if r.about == "close"]
     assert (reason.evidence.file, reason.evidence.text) == ("rank_1", "empty")
 
@@ -190,7 +190,7 @@ def test_two_dumps_of_a_rank_are_told() -> None:
         {"rank": r, "file": 9, "written_ns": START_NS, "later_ns": START_NS + 60 * SECOND, "progressed": r == 3}
         for r in range(4)
     ]
-    twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=dict(schema.REPEATS)))
+    twice = dataclasses.replace(dataset, repeats=pl.DataFrame(rows, schema=REPEATS))
     assert "two dumps of it, 1 min apart, show the same" in told(ask(twice, 0), "close")
     all_still = dataclasses.replace(twice, repeats=twice.repeats.with_columns(progressed=pl.lit(False)))
     assert "two dumps of it, 1 min apart, show the same" in told(ask(all_still, 3), "evidence")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, LoadOptions, LoadProgress, load
 from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import Redaction
 from rankscope.report.text import render_text
+from rankscope.schema.tables import ATTEMPTS, FILES, FRONTIERS, GROUPS, OPS, STACKS
 from tests.parsers.dumps import Recorder, job
 
 
@@ -42,8 +42,8 @@ def write(folder: Path, made: list[Recorder]) -> Path:
 def test_the_tables_have_the_columns_of_the_schema(tmp_path: Path) -> None:
     dataset = load([write(tmp_path, hung_job())])
     for table, columns in (
-        (dataset.ops, schema.OPS), (dataset.groups, schema.GROUPS), (dataset.stacks, schema.STACKS),
-        (dataset.frontiers, schema.FRONTIERS), (dataset.files, schema.FILES), (dataset.attempts, schema.ATTEMPTS),
+        (dataset.ops, OPS), (dataset.groups, GROUPS), (dataset.stacks, STACKS),
+        (dataset.frontiers, FRONTIERS), (dataset.files, FILES), (dataset.attempts, ATTEMPTS),
     ):  # fmt: skip
         assert dict(table.schema) == columns
     assert (dataset.world_size, dataset.seen_ranks, dataset.missing_ranks) == (4, (0, 1, 2, 3), ())

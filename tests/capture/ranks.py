@@ -8,10 +8,13 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests import torch_forks
+from tests.torch_forks import RankProcess
 
 SCRIPT = """
 import os, sys, time
@@ -46,9 +49,14 @@ def script(path: Path, then: str = "", start: str = "") -> Path:
 
 
 @contextmanager
-def running(command: list[str], folder: Path, **options: Any) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Two ranks that run a command; they are killed in the end."""
-    ranks = [_rank(command, folder, rank, options) for rank in range(2)]
+def running(
+    arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None, *, anew: bool = False
+) -> Iterator[list[RankProcess]]:
+    """Two ranks that run `python ARGUMENTS` with more environment variables; they are killed in the end.
+
+    Started `anew`, each imports torch itself; by default it is loaded.
+    """
+    ranks = [_rank(arguments, folder, rank, variables or {}, anew) for rank in range(2)]
     try:
         yield ranks
     finally:
@@ -57,16 +65,15 @@ def running(command: list[str], folder: Path, **options: Any) -> Iterator[list[s
             process.wait()
 
 
-def _rank(command: list[str], folder: Path, rank: int, options: dict[str, Any]) -> subprocess.Popen[bytes]:
+def _rank(arguments: list[str], folder: Path, rank: int, variables: Mapping[str, str], anew: bool) -> RankProcess:
     environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "STORE": str(folder / "store")}
-    environment |= {"GLOO_SOCKET_IFNAME": "lo", "SLURM_JOB_ID": "4711"}
-    with (folder / f"output_{rank}").open("wb") as output:
-        return subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output, **options)
-
-
-def python(path: Path) -> list[str]:
-    """The command that runs a script."""
-    return [sys.executable, str(path)]
+    environment |= {"GLOO_SOCKET_IFNAME": "lo", "SLURM_JOB_ID": "4711", **variables}
+    path = folder / f"output_{rank}"
+    if not anew:
+        return torch_forks.started(arguments, environment, folder, path)
+    with path.open("wb") as output:
+        command = [sys.executable, *arguments]
+        return subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)
 
 
 def wait_for(what: Callable[[], Any], folder: Path) -> Any:
@@ -80,7 +87,7 @@ def wait_for(what: Callable[[], Any], folder: Path) -> Any:
     raise AssertionError("\n".join(path.read_text() for path in sorted(folder.glob("output_*"))))
 
 
-def ended(ranks: list[subprocess.Popen[bytes]]) -> list[int]:
+def ended(ranks: list[RankProcess]) -> list[int]:
     """How the ranks end."""
     return [process.wait(LONGEST_S) for process in ranks]
 

@@ -6,15 +6,15 @@ import json
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import rankscope
-from tests.capture.ranks import LONGEST_S, START, card, ended, entries, python, running, script, wait_for
+from tests.capture.ranks import LONGEST_S, START, card, ended, entries, running, script, wait_for
 from tests.jobs.scenarios import causes, report
+from tests.torch_forks import RankProcess
 
 pytestmark = pytest.mark.torch
 
@@ -26,7 +26,7 @@ HANG = "if rank == 1:\n    time.sleep(3600)"
 def test_a_rank_that_hangs_in_c_writes_a_dump_at_a_signal(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     job = script(tmp_path / "train.py", HANG, START.format(directory=str(dumps), interval=NEVER))
-    with running(python(job), tmp_path) as ranks:
+    with running([str(job)], tmp_path) as ranks:
         pids = wait_for(
             lambda: [card(dumps, r).get("pid") for r in range(2) if card(dumps, r).get("groups")][1:], tmp_path
         )
@@ -38,7 +38,7 @@ def test_a_rank_that_hangs_in_c_writes_a_dump_at_a_signal(tmp_path: Path) -> Non
     assert any(frame["name"] == "main" for frame in entries(dumps, 0)[-1]["frames"])
 
 
-def _asked(ranks: list[subprocess.Popen[bytes]], dumps: Path) -> bool:
+def _asked(ranks: list[RankProcess], dumps: Path) -> bool:
     for process in ranks:
         process.send_signal(signal.SIGUSR2)
     newest = [entries(dumps, rank)[-1:] for rank in range(2)]
@@ -48,7 +48,7 @@ def _asked(ranks: list[subprocess.Popen[bytes]], dumps: Path) -> bool:
 def test_a_hang_is_told_with_its_groups_and_hosts(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     job = script(tmp_path / "train.py", HANG, START.format(directory=str(dumps), interval=0.3))
-    with running(python(job), tmp_path):
+    with running([str(job)], tmp_path):
         said = wait_for(lambda: _hang(dumps), tmp_path)
     cause = causes(said)[0]
     assert (cause["kind"], cause["culprit_ranks"], cause["seq"]) == ("missing-rank", [1], 6)
@@ -71,7 +71,7 @@ def test_an_exception_is_noted_and_still_printed(tmp_path: Path) -> None:
         "if rank == 1:\n    raise ValueError('loss is nan')",
         START.format(directory=str(dumps), interval=NEVER),
     )
-    with running(python(job), tmp_path) as ranks:
+    with running([str(job)], tmp_path) as ranks:
         assert ranks[1].wait(LONGEST_S) == 1
         ranks[0].send_signal(signal.SIGTERM)
         assert ranks[0].wait(LONGEST_S) in (-signal.SIGTERM, 1)
@@ -87,7 +87,7 @@ def test_who_is_gone_without_a_word_is_named_by_how_the_other_ended(tmp_path: Pa
     dumps = tmp_path / "dumps"
     start = START.format(directory=str(dumps), interval=NEVER)
     job = script(tmp_path / "train.py", "if rank == 1:\n    os._exit(0)", start)
-    with running(python(job), tmp_path) as ranks:
+    with running([str(job)], tmp_path) as ranks:
         assert ended(ranks) == [1, 0]
     assert card(dumps, 0)["ended"]["reason"] == "exception"
     failed = [(f["kind"], f["culprit_ranks"]) for f in causes(report(dumps)[1])]
@@ -97,7 +97,7 @@ def test_who_is_gone_without_a_word_is_named_by_how_the_other_ended(tmp_path: Pa
 def test_sigterm_kills_a_rank_that_hangs_after_a_last_dump(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     job = script(tmp_path / "train.py", HANG, START.format(directory=str(dumps), interval=NEVER))
-    with running(python(job), tmp_path) as ranks:
+    with running([str(job)], tmp_path) as ranks:
         wait_for(lambda: card(dumps, 1).get("groups") and card(dumps, 0).get("groups"), tmp_path)
         for process in ranks:
             process.send_signal(signal.SIGTERM)
@@ -109,8 +109,8 @@ def test_sigterm_kills_a_rank_that_hangs_after_a_last_dump(tmp_path: Path) -> No
 def test_a_script_that_nobody_edits_ends_as_ever_and_leaves_its_last_state(tmp_path: Path) -> None:
     job = script(tmp_path / "train.py", "print(sys.argv[1:], __name__)")
     options = ["-o", "dumps", "--interval", "0.2", "--numbers", "every=1"]
-    command = [sys.executable, "-m", "rankscope.capture", *options, str(job), "--lr", "1"]
-    with running(command, tmp_path) as ranks:
+    arguments = ["-m", "rankscope.capture", *options, str(job), "--lr", "1"]
+    with running(arguments, tmp_path, anew=True) as ranks:
         assert ended(ranks) == [0, 0]
     dumps = tmp_path / "dumps"
     assert "['--lr', '1'] __main__" in (tmp_path / "output_0").read_text()
@@ -133,7 +133,7 @@ def test_a_full_disk_is_none_of_the_jobs_business(tmp_path: Path) -> None:
     start = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
     job = script(tmp_path / "train.py", "", start + START.format(directory=str(dumps), interval=0.1))
     store = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with running(python(job), tmp_path) as ranks:
+    with running([str(job)], tmp_path) as ranks:
         assert ended(ranks) == [0, 0], (tmp_path / "output_0").read_text()
     assert store == resource.getrlimit(resource.RLIMIT_FSIZE)
     # what was written while there was room is whole
@@ -162,6 +162,6 @@ def test_the_package_alone_works_in_a_container_that_has_nothing_else(tmp_path: 
     packages = next(p for p in sys.path if p.endswith("site-packages"))
     start = ALONE.format(here=str(site), packages=packages, absent=ABSENT, dumps=str(tmp_path / "dumps"))
     job = script(tmp_path / "train.py", "", start)
-    with running([sys.executable, "-S", "-I", str(job)], tmp_path) as ranks:
+    with running(["-S", "-I", str(job)], tmp_path, anew=True) as ranks:
         assert ended(ranks) == [0, 0], (tmp_path / "output_0").read_text()
     assert [len(entries(tmp_path / "dumps", rank)) for rank in range(2)] == [11, 11]

@@ -11,7 +11,7 @@ import pytest
 
 from rankscope.capture import lineage
 from rankscope.capture.lineage import OWNER, Lineage, OwnerMark, process_ticks
-from tests.capture.ranks import LONGEST_S, card, ended, python, running
+from tests.capture.ranks import LONGEST_S, card, ended, running
 from tests.jobs.scenarios import causes, report
 
 
@@ -130,7 +130,7 @@ def accused(folder: Path) -> list[tuple[str, list[int]]]:
 @pytest.mark.torch
 def test_workers_that_import_the_script_again_touch_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(START + WORKERS + LAUNCHED)
-    with running(python(tmp_path / "train.py"), tmp_path) as ranks:
+    with running([str(tmp_path / "train.py")], tmp_path) as ranks:
         assert ended(ranks) == [1, 1]
         pids = [process.pid for process in ranks]
     dumps = tmp_path / "dumps"

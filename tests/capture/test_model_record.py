@@ -8,7 +8,7 @@ import pytest
 
 import rankscope.capture
 from rankscope.capture.wrapper_record import rank_runs
-from tests.capture.ranks import LONGEST_S, START, python, running, script
+from tests.capture.ranks import LONGEST_S, START, running, script
 from tests.jobs.scenarios import report
 
 DESCRIBED = """\
@@ -35,7 +35,7 @@ def test_a_real_model_is_described_and_judged(tmp_path: Path) -> None:
     """FSDP2 without its root, DDP, a Partial parameter, and a bias that is frozen on rank 1; `None` is no model."""
     dumps = tmp_path / "dumps"
     job = script(tmp_path / "train.py", DESCRIBED, START.format(directory=str(dumps), interval=100_000.0))
-    with running(python(job), tmp_path) as ranks:
+    with running([str(job)], tmp_path) as ranks:
         assert [process.wait(LONGEST_S) for process in ranks] == [0, 0], (tmp_path / "output_0").read_text()
     _, said = report(dumps)
     found = {finding["kind"]: finding["title"] for finding in said["findings"]}

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rankscope import cli
 from rankscope.command_line import acting
 from rankscope.commands import demo
+from tests import torch_forks
 
 Captured = pytest.CaptureFixture[str]
 LONGEST_S = 600.0
@@ -54,19 +59,36 @@ EXPECTED = {
 }
 
 
+@pytest.fixture
+def loaded_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The demo starts its job with torch loaded; the pipe that the job reads is open until the test ends."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+
+    def start(command: list[str], *, env: dict[str, str], **_: object) -> torch_forks.TorchFork:
+        arguments = ["-m", *command[command.index("rankscope.capture.demo") :]]
+        return torch_forks.started(arguments, env, tmp_path, tmp_path / "output", stdin=str(pipe))
+
+    constants = {"PIPE": subprocess.PIPE, "STDOUT": subprocess.STDOUT}
+    monkeypatch.setattr(demo, "subprocess", SimpleNamespace(Popen=start, **constants))
+    yield
+    os.close(writer)
+
+
 @pytest.mark.torch
+@pytest.mark.usefixtures("loaded_job")
 @pytest.mark.parametrize("scenario", EXPECTED)
-def test_the_verdict_on_each(scenario: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rankscope", "demo", scenario, "--at", "4"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LONGEST_S, check=False,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
+def test_the_verdict_on_each(scenario: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     code, said = EXPECTED[scenario]
-    assert (done.returncode, done.stderr) == (code, ""), done.stdout
-    assert said in " ".join(done.stdout.split())
-    assert list(tmp_path.glob("rankscope-demo-*")) == []
-    assert _ranks(tmp_path) == []
+    assert cli.run(["demo", scenario, "--at", "4"]) == code
+    printed = capsys.readouterr()
+    assert printed.err == "" and said in " ".join(printed.out.split())
+    assert list(scratch.iterdir()) == []
+    assert _working_in(tmp_path) == []
 
 
 @pytest.mark.torch
@@ -89,6 +111,16 @@ def test_the_job_ends_with_whoever_started_it_even_if_that_is_killed(tmp_path: P
         time.sleep(0.05)
         left = bool(_ranks(tmp_path) or list(tmp_path.glob("rankscope-demo-*")))
     assert not left
+
+
+def _working_in(folder: Path) -> list[str]:
+    """Processes whose working directory is a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if path.readlink() == folder:
+                found.append(path.parent.name)
+    return found
 
 
 def _ranks(folder: Path) -> list[str]:

@@ -173,7 +173,7 @@ def test_a_gate_says_passed_or_failed_and_nothing_else_decides(tmp_path: Path, c
     assert run(["diff", *sides, "--gate", "step=5%", "--gate", "loss=1%"]) == 1
     out = capsys.readouterr().out
     assert "gate passed: 2 budgets kept" in out
-    assert "gate failed: 1 of 2 budgets is exceeded\n  failed     step=5%: step, as logged +4" in out
+    assert "gate failed: 1 of 2 budgets is exceeded\n   failed     step=5%: step, as logged +4" in out
     assert run(["diff", *sides, "--gate", "throughput=5%", "-f", "markdown"]) == 2
     assert "| throughput=5% | unmeasured |" in capsys.readouterr().out
     assert max(len(line) for line in out.splitlines() if "/pytest-" not in line) <= 80
@@ -185,7 +185,7 @@ def test_text_of_several_runs_fits_and_markdown_has_no_markup_of_files(tmp_path:
     assert run(["diff", *own.values()]) == 1
     out = capsys.readouterr().out
     assert max(len(line) for line in out.splitlines() if "/pytest-" not in line) <= 80
-    assert "outlier    B2: step, as logged is 1.53 s, its peers 1.033 s: 48.1 % more" in " ".join(out.split("\n"))
+    assert "outlier B2: step, as logged is 1.53 s, its peers 1.033 s: 48.1 % more" in " ".join(out.split())
     assert run(["diff", *own.values(), "-f", "markdown"]) == 1
     shown = capsys.readouterr().out
     assert "/<b>`" in shown

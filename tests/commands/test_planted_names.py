@@ -26,8 +26,9 @@ from rankscope.commands.watch import FollowOptions, report_of, watcher_for
 from rankscope.report.agent_answers import QuestionError
 from rankscope.report.next_commands import offered_commands
 from rankscope.report.prometheus_text import FollowedState, render_metrics
-from rankscope.report.redact import Redaction
+from rankscope.report.redact import Redaction, distinct_texts
 from rankscope.report.watch_lines import render_line_json, render_line_text
+from rankscope.schema.tables import TABLES
 from rankscope.tui.controllers.exports import copied_text
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import FollowProgress, JobUpdate
@@ -289,6 +290,18 @@ def session_text(outputs: Outputs, redact: bool, capsys: pytest.CaptureFixture[s
 
 def loaded(outputs: Outputs, redaction: Redaction | None) -> tuple[Any, Any]:
     return JobSource((outputs.job,), jobs=1, no_cache=True, redaction=redaction).load(lambda _step: None)
+
+
+def test_columns_of_words_of_our_own_hold_none_of_a_file(outputs: Outputs) -> None:
+    dataset, _ = loaded(outputs, None)
+    held: dict[str, str] = {}
+    for name, table in TABLES.items():
+        for column, row in table.columns.items():
+            if row.holds is not None:
+                kind = "ours" if row.holds == "ours" else "theirs"
+                held[kind] = held.get(kind, "") + "\n".join(distinct_texts(getattr(dataset, name)[column]))
+    assert left(held["ours"]) == secrets_in(held["ours"]) == [] and len(held["ours"]) > 100
+    assert left(held["theirs"]) != []
 
 
 def app_texts(outputs: Outputs, redaction: Redaction | None, folder: Path) -> Iterator[str]:

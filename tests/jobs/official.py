@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.torch_forks import printed
 
 
 class Complaint(NamedTuple):
@@ -32,8 +33,8 @@ def complaints(folders: Sequence[Path]) -> list[list[Complaint]]:
         for folder, copy in zip(folders, copies, strict=True):
             copy.mkdir()
             repair(folder, copy)
-        done = subprocess.run([sys.executable, __file__, *copies], capture_output=True, text=True, check=True)
-    return [[Complaint(*row) for row in rows] for rows in json.loads(done.stdout.splitlines()[-1])]
+        answer = printed([__file__, *map(str, copies)], Path(scratch))
+    return [[Complaint(*row) for row in rows] for rows in json.loads(answer.splitlines()[-1])]
 
 
 def repair(folder: Path, copies: Path) -> None:

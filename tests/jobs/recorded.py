@@ -46,7 +46,7 @@ def run_rank(rank: int, out: Path) -> None:
 def main(out: Path) -> int:
     """Runs all ranks; the exit code of the first that fails."""
     os.environ.update(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TORCH_FR_BUFFER_SIZE="2000")
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     ranks = [context.Process(target=run_rank, args=(rank, out)) for rank in range(WORLD_SIZE)]
     for process in ranks:
         process.start()

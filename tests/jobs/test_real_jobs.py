@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from rankscope.assemble.load import load
-from tests.jobs.maker import Maker
+from tests.jobs import maker
 from tests.jobs.official import Complaint, complaints
 from tests.jobs.scenarios import EXPECTED, SAMPLES, causes, check, report
+from tests.torch_forks import printed
 
 pytestmark = pytest.mark.torch
 
@@ -24,17 +24,10 @@ LONGEST_SPREAD_NS = 15_000_000
 """The rank that is late is twice as late."""
 
 
-@pytest.fixture(scope="module")
-def maker() -> Iterator[Maker]:
-    """Makes jobs."""
-    with Maker() as made:
-        yield made
-
-
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_job_that_runs_now_is_told_as_it_is(name: str, tmp_path: Path, maker: Maker) -> None:
+def test_a_job_that_runs_now_is_told_as_it_is(name: str, tmp_path: Path) -> None:
     for slower in SLOWER:
-        maker.make(name, tmp_path / str(slower), slower)
+        printed([maker.__file__, name, str(tmp_path / str(slower)), str(slower)], tmp_path)
         try:
             check(name, tmp_path / str(slower) / name)
         except AssertionError:

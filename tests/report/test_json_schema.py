@@ -18,11 +18,11 @@ from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis, BrokenLimit
 from rankscope.assemble.load import load
+from rankscope.kinds.features import FEATURES
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.report.json import render_error, render_json
-from rankscope.report.json_schema import report_schema, watch_schema
-from rankscope.report.report_objects import JobReport, WatchLine
-from rankscope.report.watch_lines import render_line_json
+from rankscope.report.json import CoreReport, dump_json, render_error, render_json
+from rankscope.report.report_objects import JobReport, report_schema, watch_schema
+from rankscope.report.watch_lines import WatchLine, render_line_json
 from rankscope.schema import Dataset
 from tests.jobs.scenarios import SAMPLE_JOBS
 from tests.memory_writer import MIB, sampled_job
@@ -102,8 +102,36 @@ def test_reports_on_numbers_memory_and_models_fit() -> None:
             assert report[key] and object_problems(report) == []
             report[key]["more"] = 1
             assert object_problems(report)
-    assert report_of(jobs["memory"][0])["memory"]["ranks"][2]["growth"]["unit"]
+    held = report_of(jobs["memory"][0])["memory"]["ranks"][2]
+    assert list(held) == [
+        "rank", "device", "samples", "peak", "last", "reserved", "capacity", "last_ns", "growth",
+    ]  # fmt: skip
+    assert list(held["growth"]) == ["slope", "low", "high", "unit", "first", "last", "samples"]
+    assert list(report_of(jobs["model"][0])["model"]["ranks"][0]) == [
+        "rank", "parameters", "bytes", "gradient_bytes", "state_bytes", "sharded", "whole", "total", "replicated",
+        "ignored", "unwrapped", "partial", "buffer_bytes", "differs",
+    ]  # fmt: skip
+    assert list(report_of(jobs["numbers"][0])["numbers"]["rules"][0]) == [
+        "rule", "limit", "asked", "broken", "statement",
+    ]  # fmt: skip
     assert any(finding.limits for finding in jobs["numbers"][0][1].findings)
+
+
+def test_keys_that_every_report_has_are_required_and_stand_in_the_rows_of_features() -> None:
+    always = {key: value for feature in FEATURES for key, value in feature.absent.items()}
+    core = [field.name for field in msgspec.structs.fields(CoreReport)]
+    whole = msgspec.structs.fields(JobReport)
+    assert [field.name for field in whole if field.required] == [*core, *always]
+    assert [field.name for field in whole][: len(core)] == core
+    dataset, analysis = samples.healthy()
+    assert {key: report_of((dataset, analysis))[key] for key in always} == always
+
+
+def test_every_object_of_a_report_is_written_from_its_type() -> None:
+    for job in (samples.logged(), samples.traced(), samples.hang()):
+        raw = render_json(*job)
+        read = msgspec.json.decode(raw, type=JobReport)
+        assert dump_json(read) == raw
 
 
 def test_errors_fit_and_nothing_else_does() -> None:

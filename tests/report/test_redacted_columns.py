@@ -1,21 +1,17 @@
-"""Text is redacted in every column of every table of a job, but in those that the schema calls rankscope's own."""
+"""Text is redacted in every column of every table of a job, but in those that are declared as rankscope's own."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 
-from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.report.redact import Redaction
-from rankscope.schema import Dataset
-from rankscope.schema.tables import HOLDS, text_columns
+from rankscope.schema.tables import TABLES
 from tests.report import samples
 
-TABLES = [f.name for f in fields(Dataset) if f.type == "pl.DataFrame"]
-OF_TRACES = [f.name for f in fields(TraceAnalysis) if f.type == "pl.DataFrame"]
 HOST, PATH = "node07.corp.example", "/home/alice/apollo/x of node07"
 SECRETS = ("node07", "corp", "alice", "apollo")
 
@@ -23,7 +19,7 @@ SECRETS = ("node07", "corp", "alice", "apollo")
 def _filled(name: str, empty: pl.DataFrame) -> pl.DataFrame:
     """A row of a table with a name in each of its columns of text, and in one that nobody has thought of."""
     table = empty.clear(1).with_columns(note=pl.lit(None, pl.String))
-    held = text_columns(name, table.schema)
+    held = TABLES[name].texts(table)
     return table.with_columns(
         pl.lit(HOST if what == "host" else PATH).cast(table.schema[column]).alias(column)
         for column, what in held.items()
@@ -56,16 +52,3 @@ def test_what_is_unknown_gets_no_stand_in() -> None:
     dataset, _ = samples.hang()
     redacted = Redaction().dataset(replace(dataset, files=dataset.files.with_columns(host=pl.lit(""))))
     assert set(redacted.files["host"]) == {""}
-
-
-def test_the_schema_names_columns_that_there_are() -> None:
-    dataset = samples.hang()[0]
-    tables = {name: getattr(dataset, name) for name in TABLES} | {n: getattr(TraceAnalysis(), n) for n in OF_TRACES}
-    for name, columns in HOLDS.items():
-        assert all(tables[name].schema[column] in (pl.String, pl.Categorical) for column in columns), name
-    kinds = {dtype.base_type() for table in tables.values() for dtype in table.schema.values()}
-    assert kinds & {pl.Struct, pl.Object} == set()
-    lists = [
-        dtype for table in tables.values() for dtype in table.schema.values() if isinstance(dtype, pl.List | pl.Array)
-    ]
-    assert {dtype.inner for dtype in lists} == {pl.Int32, pl.Int64}, "text in a list is not redacted"

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rankscope.analysis.model import Analysis, Finding
-from rankscope.report.text import render_text
+from rankscope.report.blocks import Grid, Section
+from rankscope.report.text import render_text, sections_text
 from tests.report import samples
 
 
@@ -54,3 +55,13 @@ def test_findings_without_anything_make_no_empty_labels() -> None:
 def test_times_out_of_range_are_told_as_numbers(ns: int, shown: str) -> None:
     dataset, analysis = samples.hang()
     assert shown in render_text(dataset, replace(analysis, hang_since_ns=ns))
+
+
+@pytest.mark.parametrize("headed", [False, True])
+def test_a_long_first_cell_stands_above_its_row_where_the_table_says_so(headed: bool) -> None:
+    name = "train/" + "x" * 68
+    grid = Grid(head=("metric", "A", "B"), rows=[(name, "1.5 s", "1.25 s"), ("loss", "3.1", "3.2")], headed=headed)
+    lines = sections_text([Section("Metrics", (grid,))]).splitlines()
+    alone = [line for line in lines if line.split() == [name]]
+    assert len(alone) == headed and any(line.split() == ["loss", "3.1", "3.2"] for line in lines)
+    assert not headed or max(map(len, lines)) <= 80

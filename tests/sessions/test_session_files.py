@@ -11,7 +11,8 @@ import pytest
 
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.parsers.files.directory_walk import is_session
-from rankscope.schema.dataset import TABLES, DumpsBeside
+from rankscope.schema import DumpsBeside
+from rankscope.schema.tables import TABLES
 from rankscope.sessions.manifest import ReadingOptions
 from rankscope.sessions.opening import open_session
 from rankscope.sessions.parquet_tables import SessionError

@@ -20,8 +20,8 @@ from rankscope.cli import run
 from rankscope.parsers.flight_recorder.decode import decode_dump
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.flight_recorder.ring_cut import RingChoice, cut_ring
-from rankscope.schema import OPS, STATES, Dataset, ReadParts
-from rankscope.schema.dataset import TABLES
+from rankscope.schema import Dataset, ReadParts
+from rankscope.schema.tables import OPS, STATES, TABLES
 from rankscope.sessions.opening import open_session
 from rankscope.sessions.parquet_tables import SessionError, row_bytes
 from rankscope.sessions.shares import Share, own_files
@@ -140,7 +140,7 @@ def test_a_part_of_a_part_says_both() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(STATES)), min_size=1, max_size=40), st.integers(0, 50))
 def test_rows_of_interleaved_rings_are_chosen_by_ring(rows: list[tuple[int, str]], most: int) -> None:
     table = pl.DataFrame({"file": [file for file, _ in rows], "state": [state for _, state in rows]})
-    frame = pl.DataFrame(schema=dict(OPS)).clear(len(rows)).with_columns(
+    frame = pl.DataFrame(schema=OPS).clear(len(rows)).with_columns(
         pl.Series("file", table["file"], pl.UInt32), pl.Series("state", table["state"], OPS["state"]),
         source=pl.lit("flight-recorder", OPS["source"]), rank=pl.lit(0, pl.Int32), group=pl.lit(0, pl.UInt32),
     )  # fmt: skip
@@ -166,7 +166,7 @@ def test_rows_of_interleaved_rings_are_chosen_by_ring(rows: list[tuple[int, str]
 
 
 def test_operations_of_logs_are_in_no_ring() -> None:
-    frame = pl.DataFrame(schema=dict(OPS)).clear(9).with_columns(
+    frame = pl.DataFrame(schema=OPS).clear(9).with_columns(
         file=pl.lit(0, pl.UInt32), state=pl.lit("completed", OPS["state"]), source=pl.lit("nccl-log", OPS["source"])
     )  # fmt: skip
     assert cut_rings(frame.with_row_index(ROW).lazy(), 8 * ENTRY_BYTES) is None

@@ -72,7 +72,7 @@ def finished(outcome: Outcome, rng: random.Random, extra: bool) -> tuple[int, Re
     """
     places = [
         (rank, position) for rank, records in outcome.records.items() for position, one in enumerate(records)
-        if one.role == "plain" and not one.is_p2p and position < len(records) * 3 // 4 and _only_alike(records, position)
+        if one.role == "plain" and not one.is_p2p and 4 * position < 3 * len(records) and _only_alike(records, position)
     ]  # fmt: skip
     if not places:
         raise LookupError("no call has only calls of its kind behind it")

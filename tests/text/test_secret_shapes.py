@@ -7,8 +7,7 @@ import string
 
 import pytest
 
-from rankscope.text.secret_shapes import SHAPES
-from rankscope.text.secrets import HIDDEN, MAY_HOLD, hide
+from rankscope.text.secrets import HIDDEN, MAY_HOLD, SHAPES, hide
 
 MIXED = "Zq7Xw9Kd2Lm4Tb8Rv3Ny6Pc1" * 10
 DIGITS = string.digits * 20

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rankscope.triggers.debug_server import DebugServer, PollResult, ServerError
+from tests import torch_forks
 
 LONGEST_S = 600.0
 
@@ -51,16 +50,13 @@ def serving_job(script: str, folder: Path, *arguments: str) -> Iterator[str]:
     ranks = []
     for rank in range(2):
         environment = {**os.environ, **shared, "RANK": str(rank), "GLOO_SOCKET_IFNAME": "lo"}
-        command = [sys.executable, str(folder / "train.py"), str(port), *arguments]
-        with (folder / f"output_{rank}").open("wb") as output:
-            ranks.append(
-                subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
-            )
+        command = [str(folder / "train.py"), str(port), *arguments]
+        ranks.append(torch_forks.started(command, environment, folder, folder / f"output_{rank}"))
     try:
         yield f"http://localhost:{port}"
     finally:
         for process in ranks:
-            os.killpg(process.pid, 9)
+            process.kill()
             process.wait()
 
 

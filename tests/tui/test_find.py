@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.analysis.model import Analysis, ChainStep, Finding, GroupRef, Wait
-from rankscope.schema import MESSAGES
+from rankscope.schema.tables import MESSAGES
 from rankscope.tui.cell_selection import (
     Place,
     column_of,
@@ -126,7 +126,7 @@ def test_messages_lead_to_what_their_rank_did() -> None:
         "severity": "error",
         "text": "Xid 79",
     }
-    messages = pl.DataFrame([said, {**said, "rank": 99}, {**said, "rank": 3, "time_ns": None}], schema=dict(MESSAGES))
+    messages = pl.DataFrame([said, {**said, "rank": 99}, {**said, "rank": 3, "time_ns": None}], schema=MESSAGES)
     model = build_model(replace(dataset, messages=messages), analysis)
     hits = search(model, "xid 79")
     assert hits.messages == 2

@@ -8,9 +8,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis.logical_time import logical_columns
 from rankscope.schema import Dataset
+from rankscope.schema.tables import FRONTIERS
 from rankscope.tui.marks import FAR, REASONS, absences, collectives
 from tests.builders import START_NS, JobBuilder
 
@@ -36,7 +36,7 @@ def job(seed: int) -> Dataset:
     moved = chance.choice([0, 0, FAR - 6, 2 * FAR])
     ops = dataset.ops.filter(kept).with_columns(pl.col("seq") + moved)
     rows = [_tampered(row, moved, chance) for row in dataset.frontiers.to_dicts() if chance.random() < 0.9]
-    return replace(dataset, ops=ops, frontiers=pl.DataFrame(rows, schema=dict(schema.FRONTIERS)))
+    return replace(dataset, ops=ops, frontiers=pl.DataFrame(rows, schema=FRONTIERS))
 
 
 def _tampered(row: dict[str, object], moved: int, chance: random.Random) -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import torch_forks
 from tests.watching.ranks import CULPRIT, ENOUGH
 
 pytestmark = pytest.mark.torch
@@ -25,15 +26,12 @@ LONGEST_S = 600
 def job(mode: str, directory: Path) -> Iterator[Path]:
     """The job while the block lasts; where its dumps are."""
     (directory / "dumps").mkdir()
-    command = [sys.executable, "-m", "tests.watching.ranks", mode, str(directory)]
-    with (directory / "output").open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, start_new_session=True, cwd=Path(__file__).parents[2]
-        )
+    arguments = ["-m", "tests.watching.ranks", mode, str(directory)]
+    process = torch_forks.started(arguments, os.environ, directory, directory / "output")
     try:
         yield directory / "dumps"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
 
 

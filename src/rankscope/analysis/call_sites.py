@@ -1,16 +1,10 @@
-"""Calls too many or too few of the same operation and size, found by the lines of the program that issue them.
-
-The k-th collective of a group on one rank meets the k-th on every other, whatever line issued it. A rank that issues
-one call too many or too few, of the same operation and size, finishes it with the wrong partners, and all later ones.
-Operations and sizes show nothing. The order of call sites does: from one place on, it is the order of the peers of the
-rank, shifted by some calls.
+"""Call sites: the lines of the job's program that issue its collectives, and the order in which each rank passes them.
 
 A call site is the job's own part of a recorded stack, all its frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,19 +13,8 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.signatures import ROOTED_OPS
-from rankscope.analysis.stack_frames import own_frames
+from rankscope.analysis.host_stacks import own_frames
 from rankscope.schema import Frame
-
-MOST_SHIFT = 512
-"""Most calls in a row that a rank may issue too many or too few: a skipped backward pass has hundreds."""
-ENOUGH_EQUAL = 16
-"""Calls behind the place that agree one after another, and prove the shift whatever follows: another fault may."""
-FEWEST_EQUAL = 3
-"""Fewest calls behind the place that agree, up to the last one, if peers issue calls from the same line, too: two
-threads that issue calls may swap two of them."""
-MOST_COURSES = 64
-"""Most different courses of calls in one family of groups: stages and other roles make a few."""
 
 
 @dataclass(frozen=True)
@@ -56,41 +39,6 @@ class Program:
         """The position of a call; None if it is not there."""
         found = np.flatnonzero((self.group == group) & (self.seq == seq))
         return int(found[0]) if len(found) else None
-
-
-@dataclass(frozen=True)
-class Shift:
-    """Calls of a group that a few members issued and their peers did not, or the other way round."""
-
-    ranks: tuple[int, ...]
-    peer: int
-    """A member of the group that took the usual course."""
-    group: int
-    seq: int
-    """Number of the first of these calls, on the ranks or, if they left it out, on the peer."""
-    count: int
-    """Number of collectives, of all groups, that the ranks issued too many; negative: too few."""
-    row: int
-    """Row of `Facts.calls` with the first of these calls: of the first of `ranks`, or of the peer."""
-    even: bool
-    """As many members took the one course as the other: either may be the wrong one."""
-    proven: bool
-    """Later calls of the group show the shift, or the calls come from a line that no peer issues; else only calls of
-    other groups do."""
-
-
-def find_shifts(facts: Facts) -> list[Shift]:
-    """Calls of the same operation and size too many or too few, the first of each rank; [] without recorded stacks."""
-    if facts.dataset.stacks.is_empty() or facts.calls.is_empty():
-        return []
-    sites = CallSites(facts)
-    out: dict[int, Shift] = {}
-    for family in sites.differing_families():
-        for ranks, peers in _odd_courses(sites, family):
-            shift = _shift(sites, family, ranks, peers)
-            if shift is not None and shift.ranks[0] not in out:
-                out.update(dict.fromkeys(shift.ranks, shift))
-    return list(dict.fromkeys(out.values()))
 
 
 @dataclass(frozen=True)
@@ -125,7 +73,8 @@ class CallSites:
     def _tokens(self) -> Ints:
         calls = self.facts.calls
         keys = calls["key"].to_physical().fill_null(0).to_numpy().astype(np.int64)
-        return (self.families[calls["group"].to_numpy()] << 44) + (keys << 24) + self.sites + 1
+        tokens: Ints = (self.families[calls["group"].to_numpy()] << 44) + (keys << 24) + self.sites + 1
+        return tokens
 
     @cached_property
     def _steps(self) -> Ints:
@@ -146,7 +95,7 @@ class CallSites:
         value = np.zeros(len(instances.group), np.int64)
         value[code] = steps
         groups = instances.group[code[value[code] != steps]]
-        return np.unique(self.families[groups]).tolist()
+        return [int(family) for family in np.unique(self.families[groups])]
 
     def courses(self, family: int) -> dict[int, Ints]:
         """By rank its steps in the groups of a family, over the sequence numbers that all these ranks kept."""
@@ -211,80 +160,36 @@ class CallSites:
         stack = self.facts.dataset.stack(self.facts.dataset.ops["stack_id"][int(self.facts.calls["row"][row])])
         return own_frames(stack) or stack
 
+    def line(self, row: int) -> str:
+        """File and line of the innermost of these frames, for people; "" without a stack."""
+        return next(map(_line, self.frames(row)), "")
 
-def equal_run(one: Ints, other: Ints) -> int:
-    """Number of values from the start of two arrays that are equal."""
-    length = min(len(one), len(other))
-    differing = np.flatnonzero(one[:length] != other[:length])
-    return int(differing[0]) if len(differing) else length
+    def parting(self, row: int, other: int) -> tuple[str, str]:
+        """File and line of the outermost frames that differ between two calls of the same program."""
+        pairs = zip(reversed(self.frames(row)), reversed(self.frames(other)), strict=False)
+        lines = ((_line(one), _line(theirs)) for one, theirs in pairs)
+        return next(((one, theirs) for one, theirs in lines if one != theirs), (self.line(row), self.line(other)))
 
+    def lines_at(self, group: int, seq: int) -> dict[int, str]:
+        """By rank the line that issues a collective."""
+        rows = self.rows_at(group, seq)
+        return {rank: line for rank, row in rows.items() if (line := self.line(row))}
 
-def shift_at(one: Ints, other: Ints, first: int) -> tuple[int, int]:
-    """(count, run): from position `first` on, `one` has `count` values too many, negative: too few; so that `run`
-    values behind them agree. (0, run) if as many agree behind one differing value."""
-    best = 0, equal_run(one[first + 1 :], other[first + 1 :])
-    extra = np.flatnonzero(one[first + 1 : first + 1 + MOST_SHIFT] == other[first]) + 1
-    omitted = np.flatnonzero(other[first + 1 : first + 1 + MOST_SHIFT] == one[first]) + 1
-    for count in sorted([*extra.tolist(), *(-omitted).tolist()], key=abs):
-        run = equal_run(one[first + max(count, 0) :], other[first + max(-count, 0) :])
-        if run > best[1]:
-            best = count, run
-    return best
+    def rows_at(self, group: int, seq: int) -> dict[int, int]:
+        """By rank the row of the calls with a collective."""
+        calls = self.facts.calls
+        rows = np.flatnonzero((calls["group"] == group).to_numpy() & (calls["seq"] == seq).to_numpy())
+        return dict(zip(calls["rank"].gather(rows).to_list(), rows.tolist(), strict=True))
 
-
-def _odd_courses(sites: CallSites, family: int) -> Iterator[tuple[list[int], list[int]]]:
-    """(ranks, peers): ranks with a course that few take, and those of the most similar course that more ranks take.
-
-    If there are only two ranks, either may be the odd one.
-    """
-    steps = sites.courses(family)
-    by_course: dict[bytes, list[int]] = {}
-    for rank, course in steps.items():
-        by_course.setdefault(course.tobytes(), []).append(rank)
-    if len(by_course) > MOST_COURSES:
-        return
-    for ranks in sorted(by_course.values(), key=len):
-        more = [peers for peers in by_course.values() if len(peers) > len(ranks) or (len(steps) == 2 and peers > ranks)]
-        if more:
-            yield ranks, max(more, key=lambda peers: (equal_run(steps[ranks[0]], steps[peers[0]]), len(peers)))
+    def votes(self, group: int, seq: int) -> dict[int, int]:
+        """By member the number of ranks, of the group and its replicas, that issue a collective from the same site."""
+        calls = self.facts.calls
+        family = np.flatnonzero(self.families == self.families[group])
+        there = np.isin(calls["group"].to_numpy(), family) & (calls["seq"] == seq).to_numpy()
+        ranks, tokens = calls["rank"].to_numpy()[there], self._tokens[there]
+        _, index, counts = np.unique(tokens, return_inverse=True, return_counts=True)
+        return dict(zip(ranks.tolist(), counts[index].tolist(), strict=True))
 
 
-def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int]) -> Shift | None:
-    """The calls in groups of a family that `ranks` issued too many or too few; None if they differ in another way."""
-    groups = sites.facts.groups
-    rank, usual = ranks[0], set(peers)
-    own = [groups[group].ranks for group in np.unique(sites.program(rank).group).tolist()]
-    near = {next((member for member in members if member not in ranks), peers[0]) for members in own}
-    programs = {peer: sites.programs(rank, peer) for peer in sorted(near)}
-    peer = max(programs, key=lambda peer: equal_run(*(program.token for program in programs[peer])))
-    one, other = programs[peer]
-    first = equal_run(one.token, other.token)
-    if first == min(len(one), len(other)):
-        return None
-    count, run = shift_at(one.token, other.token, first)
-    block = (one if count > 0 else other).part(first, first + abs(count))
-    at = next((i for i, group in enumerate(block.group.tolist()) if sites.families[group] == family), None)
-    if at is None:
-        return None
-    behind = one.part(first + max(count, 0)), other.part(first + max(-count, 0))
-    lone = count > 0 and block.token[at] not in other.token
-    if run < (ENOUGH_EQUAL if run < min(map(len, behind)) else 1 if lone else FEWEST_EQUAL):
-        return None
-    group = next(group for group in one.group.tolist() if sites.families[group] == family)
-    fellows = [member for member in groups[group].ranks if member in usual]
-    here, there = (p.part(0, run) for p in behind)
-    inside = sites.families[here.group] == family
-    met = inside & (here.group == there.group) & (here.seq == there.seq)
-    if not fellows or (met.any() and not lone):
-        # the same calls of this group meet as before: they only took another order among those of other groups
-        return None
-    return Shift(
-        ranks=tuple(ranks),
-        peer=fellows[0],
-        group=group,
-        seq=int(block.seq[at]),
-        count=count,
-        row=int(block.rows[at]),
-        even=len(ranks) == len(peers),
-        proven=lone or bool(inside.any()),
-    )
+def _line(frame: Frame) -> str:
+    return f"{frame.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{frame.line}"

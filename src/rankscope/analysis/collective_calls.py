@@ -12,7 +12,8 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints, Mask
 from rankscope.analysis.signatures import KEY_COLUMNS, signatures
-from rankscope.schema import Dataset, State
+from rankscope.schema import Dataset
+from rankscope.schema.tables import State
 
 IS_PENDING = pl.col("state").is_in(["scheduled", "started"])
 """Rows that were issued and are not known to be finished."""

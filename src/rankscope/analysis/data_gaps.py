@@ -13,7 +13,7 @@ from rankscope.analysis.places import host_steps
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS
-from rankscope.schema import HOOKS, UNRANKED
+from rankscope.schema.tables import HOOKS, UNRANKED
 from rankscope.text.wording import byte_count, links_out, plural, ranks_text
 
 MOST_GROUPS = 3

@@ -20,7 +20,8 @@ from rankscope.analysis.collective_calls import (
 )
 from rankscope.analysis.presence import UNKNOWN_SEQ, Completions, Presence, completions
 from rankscope.analysis.signatures import element_count
-from rankscope.schema import BLIND_HOOK, HOOKS, Dataset, Group
+from rankscope.schema import Dataset, Group
+from rankscope.schema.tables import BLIND_HOOK, HOOKS
 
 UNKNOWN_NAME = "?"
 """Label of a group without a known name."""

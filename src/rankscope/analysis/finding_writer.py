@@ -305,7 +305,10 @@ def find_divergences(rules: SinkRules, roots: list[Root]) -> tuple[Divergence, .
     first: dict[int, Instance] = {}
     facts, graph = rules.facts, rules.graph
     rows = facts.disagreements.filter(~pl.col("settled")).unique("group", keep="first", maintain_order=True)
-    for instance in [*graph.instances.values(), *calls_at(facts, rows).values()]:
+    # calls that only their sites tell apart may all be finished
+    odd = {r.focus.key: r for r in roots if r.focus and not r.settled and not r.needs_stillness and not r.focus.is_pair}
+    places = [root.focus for root in odd.values() if root.focus]
+    for instance in [*graph.instances.values(), *calls_at(facts, rows).values(), *places]:
         known = first.get(instance.group)
         if not instance.is_pair and (known is None or instance.seq < known.seq):
             first[instance.group] = instance

@@ -19,7 +19,8 @@ import polars as pl
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
-from rankscope.schema import Dataset, State
+from rankscope.schema import Dataset
+from rankscope.schema.tables import State
 from rankscope.text.wording import duration
 
 FLOOR_NS = 2_000_000_000

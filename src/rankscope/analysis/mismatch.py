@@ -12,6 +12,7 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
+from rankscope.analysis.call_sites import CallSites, Program
 from rankscope.analysis.facts import UNKNOWN_NAME, Facts
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance, calls_at
@@ -20,6 +21,7 @@ from rankscope.analysis.signatures import SAME_SIZE_LIBRARIES, SAME_SIZE_OPS
 from rankscope.schema import Dataset
 from rankscope.text.wording import plural, rank_ranges, ranks_text
 
+FEW_REPLICAS = "only two replicas to compare"
 EQUAL_SIZE_OPS = ("all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter")
 """Operations that can finish with equal sizes on all members, even if the operations differ."""
 
@@ -37,6 +39,9 @@ def find_mismatches(facts: Facts, cohorts: ReplicaCohorts) -> list[Root]:
     settled = set(first.filter("settled").select("group", "seq").iter_rows())
     instances = calls_at(facts, first)
     roots = [replace(_judge(facts, cohorts, instances[key]), settled=key in settled) for key in sorted(instances)]
+    if roots and not facts.dataset.stacks.is_empty():
+        sites = CallSites(facts)
+        roots = [_with_branch(sites, root) for root in roots]
     return sorted(roots, key=lambda root: (root.since_ns, root.culprits))
 
 
@@ -124,7 +129,7 @@ def _accuse(
     voted = cohorts.expected(instance)
     if voted is not None and any(v.fits(voted[0]) for v in votes.values()):
         right, replicas = voted
-        reasons = () if replicas > 1 else ("only two replicas to compare",)
+        reasons = () if replicas > 1 else (FEW_REPLICAS,)
         return sorted(r for r, v in votes.items() if not v.fits(right)), right, reasons
     if silent and len(ranked) > 1 and ranked[0][1] > ranked[1][1]:
         reason = f"{plural(silent, 'more member')} left no record of the call, which may turn the vote"
@@ -205,6 +210,52 @@ def _explain(facts: Facts, instance: Instance, votes: dict[int, Signature], culp
             "collective too many."
         )
     return text
+
+
+def _with_branch(sites: CallSites, root: Root) -> Root:
+    """The root with the call at which its culprits left the way of their peers, if that is an earlier one.
+
+    Behind a branch, operations and sizes may fit by accident for a while; the call sites differ from it on.
+    """
+    focus, facts = root.focus, sites.facts
+    peer = next((rank for rank in sorted(focus.entries) if rank not in root.culprits), None) if focus else None
+    if focus is None or peer is None or not root.culprits or root.candidates:
+        return root
+    seq = _branch(sites.program(root.culprits[0]), sites.program(peer), focus.group, focus.seq)
+    if seq is None:
+        return root
+    place = pl.DataFrame({"group": [focus.group], "seq": [seq]}, schema={"group": pl.UInt32, "seq": pl.Int64})
+    instance = calls_at(facts, place)[focus.group, seq]
+    lines, rows = sites.lines_at(focus.group, seq), sites.rows_at(focus.group, seq)
+    line, theirs = sites.parting(rows[root.culprits[0]], rows[peer])
+    who = ranks_text(root.culprits)
+    voters = sites.votes(focus.group, seq)
+    alone = voters[root.culprits[0]] <= len(root.culprits) and voters[peer] > len(root.culprits) + 1
+    reasons = tuple(reason for reason in root.reasons if not (alone and reason == FEW_REPLICAS))
+    return replace(
+        root,
+        focus=instance,
+        title=f"{who} left the way of the others before {instance.name} of {facts.label(focus.group)}: came from "
+        f"{line}, not {theirs}; #{focus.seq} does not fit",
+        explanation=f"{who.capitalize()} came to {instance.name} from {line} and the others from {theirs}. Operations "
+        f"and sizes fit by accident until #{focus.seq}. {root.explanation}",
+        notes={rank: f"issued {instance.name} at {place}" for rank, place in lines.items()},
+        confidence="high" if alone and not reasons else root.confidence,
+        reasons=reasons,
+        next_steps=(f"Find out why {who} was at {line} there, and the others at {theirs}.",),
+    )
+
+
+def _branch(one: Program, other: Program, group: int, seq: int) -> int | None:
+    """The first sequence number of the last stretch before `seq` in which two members issue a group's calls from
+    different sites; None if there is none, or it begins where their records begin."""
+    sides = []
+    for program in (one, other):
+        kept = (program.group == group) & (program.seq < seq)
+        sides.append(dict(zip(program.seq[kept].tolist(), program.token[kept].tolist(), strict=True)))
+    shared = sorted(sides[0].keys() & sides[1].keys(), reverse=True)
+    equal = next((number for number in shared if sides[0][number] == sides[1][number]), None)
+    return equal + 1 if equal is not None and equal + 1 < seq and equal + 1 in shared else None
 
 
 # Lines of torch 2.3 and older do not name the process group, so numbers of several groups share one lane.

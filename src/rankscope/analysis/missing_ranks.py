@@ -10,7 +10,7 @@ import polars as pl
 from rankscope.analysis.graph import Root, WaitNode
 from rankscope.analysis.instances import Instance
 from rankscope.analysis.sink_rules import SinkRules
-from rankscope.schema import AT_CRASH
+from rankscope.schema.tables import AT_CRASH
 from rankscope.text.wording import duration, ranks_text, wait_text
 
 MOST_EVIDENCE = 3

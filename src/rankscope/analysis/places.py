@@ -40,15 +40,10 @@ class SharedPlace:
     """For the end of a line: "all on node07"."""
 
 
-def file_hosts(dataset: Dataset) -> dict[int, str]:
-    """The host of each rank that its file tells."""
-    files = dataset.files.filter(pl.col("used")).select("rank", "host").drop_nulls()
-    return dict(files.filter(pl.col("host") != "").iter_rows())
-
-
 def known_hosts(dataset: Dataset) -> dict[int, str]:
     """The host of each rank that its file tells, or else its operations: a log may hold many ranks."""
-    hosts = file_hosts(dataset)
+    files = dataset.files.filter(pl.col("used")).select("rank", "host").drop_nulls()
+    hosts: dict[int, str] = dict(files.filter(pl.col("host") != "").iter_rows())
     if len(hosts) < len(dataset.every_rank) and dataset.ops["host"].null_count() < dataset.ops.height:
         told = dataset.ops.select("rank", "host").drop_nulls().unique("rank", keep="first", maintain_order=True)
         hosts = {**dict(told.with_columns(pl.col("host").cast(pl.String)).iter_rows()), **hosts}
@@ -60,7 +55,7 @@ class Places:
 
     def __init__(self, dataset: Dataset) -> None:
         used = dataset.files.filter(pl.col("used") & pl.col("host").is_not_null() & pl.col("rank").is_not_null())
-        self._known = file_hosts(dataset)
+        self._known = known_hosts(dataset)
         self._pids: dict[int, int] = dict(used.select("rank", "pid").drop_nulls().iter_rows())
         self._settings = _settings(dataset)
         self._world = dataset.world_size

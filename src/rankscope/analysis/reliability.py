@@ -12,7 +12,7 @@ from rankscope.analysis.arrays import Ints, filled_array
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.presence import UNKNOWN_SEQ
 from rankscope.analysis.signatures import ROOTED_OPS
-from rankscope.schema import latest_ns
+from rankscope.schema.dataset import latest_ns
 
 CLOCK_SKEW_NS = 60 * 1_000_000_000
 """Largest difference between clocks of hosts and of file systems."""

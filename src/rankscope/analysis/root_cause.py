@@ -18,6 +18,7 @@ from rankscope.analysis.model import Analysis, ChainStep, Finding
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import judge_reliability
 from rankscope.analysis.replicas import ReplicaCohorts
+from rankscope.analysis.shifted_calls import shifted_roots
 from rankscope.analysis.sink_rules import SinkRules
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
@@ -82,7 +83,9 @@ def _rules(facts: Facts, freeze: Freeze) -> tuple[SinkRules, list[Root]]:
     uneven = find_uneven_lanes(facts, still=freeze.stopped is True)
     graph = build_graph(facts, reliability, uneven.instances)
     lost = LostPairs(facts, graph, cohorts)
-    certain = find_mismatches(facts, cohorts) + find_wrong_splits(facts) + uneven.roots + lost.out_of_step()
+    mismatches = find_mismatches(facts, cohorts)
+    certain = shifted_roots(facts, graph, mismatches) + mismatches + find_wrong_splits(facts)
+    certain += uneven.roots + lost.out_of_step()
     stop_at(graph, certain)
     follow_failures(facts, graph, certain)
     judged = frozenset(node for root in certain for node in root.nodes)

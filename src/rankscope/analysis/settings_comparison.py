@@ -13,7 +13,8 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.analysis.model import Culprit, Evidence, Finding
-from rankscope.schema import ENVIRONMENTS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import ENVIRONMENTS
 from rankscope.text.wording import plural, ranks_text
 
 # Rules about settings: two tables of the package.
@@ -88,6 +89,13 @@ PROCESS_VARIABLES = re.compile(
 )
 """Variables that launchers set for each process separately."""
 ENV_NAME = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]{2,}")
+ORDER_NAME = re.compile(
+    r"(?:NCCL|RCCL)_(?:ALGO|PROTO|(?:MIN|MAX)_(?:NCHANNELS|CTAS|NRINGS)|NCHANNELS_PER_(?:NET_)?PEER|NTHREADS"
+    r"|BUFFSIZE|LL128_NTHREADS|LL(?:128)?_BUFFSIZE|P2P_NET_CHUNKSIZE|(?:P2P|SHM)_DISABLE|NVLS_ENABLE|COLLNET_ENABLE"
+    r"|\w+_THRESHOLD)"
+    r"|HCCL_(?:DETERMINISTIC|ALGO|OP_EXPANSION_MODE)|LCCL_DETERMINISTIC|CUBLAS_WORKSPACE_CONFIG"
+)
+"""Settings that decide the order in which libraries add, and mean the same on other machines."""
 
 
 @dataclass

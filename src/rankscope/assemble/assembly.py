@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import attempts, dump_ranks, repeats
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.frontiers import SourceFacts, facts_of, frontier_table, has_timing, p2p_groups
@@ -23,7 +22,8 @@ from rankscope.kinds.features import FEATURES
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import DUMP, DUPLICATE, INPUTS
 from rankscope.parsers.sidecar import Sidecar
-from rankscope.schema import Dataset
+from rankscope.schema import Dataset, DumpsBeside, ReadParts
+from rankscope.schema.tables import FILES, FRONTIERS, GROUPS, HOOKS, OPS
 
 
 def assemble(
@@ -64,8 +64,8 @@ def assemble(
             world_size=world or told_by_processes,
             left_out=left_out_ranks(used, world),
             root=root,
-            beside=schema.DumpsBeside(),
-            parts=schema.ReadParts(),
+            beside=DumpsBeside(),
+            parts=ReadParts(),
         )
     )
 
@@ -157,7 +157,7 @@ def _known_world(used: Sequence[SourceFile]) -> int:
 def file_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
     """A row for each source, in their order."""
     rows = [_row(place, source) for place, source in enumerate(sources)]
-    return pl.DataFrame(rows, schema=dict(schema.FILES))
+    return pl.DataFrame(rows, schema=FILES)
 
 
 def _row(place: int, source: SourceFile) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _row(place: int, source: SourceFile) -> dict[str, Any]:
         "wrapped": complete and complete.wrapped,
         "filtered": complete and complete.filtered,
         "has_stacks": bool(dump.stacks) if dump else None,
-        "has_timing": has_timing(dump) and source.recorder not in schema.HOOKS if dump else None,
+        "has_timing": has_timing(dump) and source.recorder not in HOOKS if dump else None,
         "has_status": dump.status is not None if dump else None,
         "recorder": source.recorder,
         "problem": "; ".join(text for text in (source.problem, source.note) if text) or None,
@@ -198,8 +198,7 @@ def _row(place: int, source: SourceFile) -> dict[str, Any]:
 def dump_tables(used: list[SourceFile], places: list[int], world: int) -> dict[str, pl.DataFrame]:
     """The tables ops, stacks, groups and frontiers of sources with these rows in the table of files."""
     if not used:
-        tables = {"ops": schema.OPS, "groups": schema.GROUPS, "frontiers": schema.FRONTIERS}
-        return {**{name: schema.empty(columns) for name, columns in tables.items()}, "stacks": StackIds().table()}
+        return {**{table.name: table.empty() for table in (OPS, GROUPS, FRONTIERS)}, "stacks": StackIds().table()}
     _settle_recorders(used)
     groups, stacks = resolve_groups(used, world), StackIds()
     with ThreadPoolExecutor(1) as beside:  # polars and numpy work without the lock of the interpreter
@@ -240,7 +239,7 @@ def _tables(
     }
     if filtered:
         ops = complete_filtered(ops, filtered, described)
-        ops = ops.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
+        ops = ops.select([pl.col(n).cast(t) for n, t in OPS.items()])
     with_p2p = p2p_groups(ops, described)
     return {
         "ops": ops,
@@ -261,4 +260,4 @@ def _group_table(groups: GroupIndex, with_p2p: set[int]) -> pl.DataFrame:
         }
         for i, (row, members) in enumerate(zip(groups.rows, groups.members, strict=True))
     ]
-    return pl.DataFrame(rows, schema=dict(schema.GROUPS))
+    return pl.DataFrame(rows, schema=GROUPS)

@@ -7,15 +7,18 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import file_names
-from rankscope.assemble.sidecar_runs import Run, disagreements, sidecar_runs
 from rankscope.assemble.sources import SourceFile, config_world
 from rankscope.parsers.sidecar import Sidecar
+from rankscope.schema.tables import ATTEMPTS
 from rankscope.text.wording import moment
+
+if TYPE_CHECKING:
+    from rankscope.assemble.sidecar_runs import Run
 
 SAME_RUN_NS = 600 * 1_000_000_000
 """Longest time between the ends of nodes in one run; only used if names of ranks repeat from node to node."""
@@ -76,6 +79,9 @@ def job_attempts(dumps: Sequence[SourceFile], sources: Sequence[SourceFile]) -> 
     cards = [source for source in sources if isinstance(source.content, Sidecar)]
     if not cards:
         return clusters
+    # most jobs left none
+    from rankscope.assemble.sidecar_runs import disagreements, sidecar_runs
+
     spans: dict[int, tuple[int, int]] = {}
     for dump in dumps:
         if dump.card is not None and dump.span is not None:
@@ -207,7 +213,7 @@ def _place(source: SourceFile, attempts: list[Attempt]) -> None:
 
 
 def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
-    """A row for each run, columns of schema.ATTEMPTS."""
+    """A row for each run, columns of ATTEMPTS."""
     rows = [
         {
             "attempt": i,
@@ -219,7 +225,7 @@ def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
         }
         for i, run in enumerate(runs)
     ]
-    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))  # fmt: skip
+    return pl.DataFrame(rows, schema=ATTEMPTS)  # fmt: skip
 
 
 def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:

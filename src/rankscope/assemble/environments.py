@@ -9,12 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import file_names
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.environment import Environment, EnvironmentProcess
+from rankscope.schema.tables import SETTINGS
 
 _PID = re.compile(r"(?:^|[/!])proc/(\d{1,9})/environ$|environ[._\-]?(\d{1,9})$|(?:pid|proc)[._\-]?(\d{1,9})")
 _MSPROBE = re.compile(r"![^!]*\b(?:env|pip)$")
@@ -69,7 +69,7 @@ def environment_world(sources: Sequence[SourceFile]) -> int:
 def setting_rows(sources: Sequence[SourceFile], places: dict[int, int]) -> pl.DataFrame:
     """The table `settings` of environments; `places` are rows of `files` by the identity of a source."""
     rows = [row for source in sources for row in _rows(source, places[id(source)])]
-    return pl.DataFrame(rows, schema=dict(schema.SETTINGS), infer_schema_length=None)
+    return pl.DataFrame(rows, schema=SETTINGS, infer_schema_length=None)
 
 
 def _rows(source: SourceFile, place: int) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import recorders
 from rankscope.assemble.groups import GroupIndex, call_group
 from rankscope.assemble.op_names import STATELESS_LIBRARIES, library_of
@@ -21,6 +20,7 @@ from rankscope.assemble.recorders import Completeness, completeness
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.flight_recorder.model import Dump, GroupStatus
 from rankscope.parsers.matrices import NULL
+from rankscope.schema.tables import FRONTIERS, HOOKS
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def frontier_table(
         {"rank": rank, "group": group, **_row(fact, kept.get((rank, group)), group, has_p2p=group in has_p2p)}
         for (rank, group), fact in sorted(chosen.items(), key=lambda item: item[0])
     ]
-    return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
+    return pl.DataFrame(rows, schema=FRONTIERS)
 
 
 def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
@@ -94,7 +94,7 @@ def facts_of(place: int, source: SourceFile, groups: GroupIndex) -> SourceFacts:
     by_name = groups.by_name[place]
     status = {by_name[ids[s.pg_id]]: s for s in dump.status or () if ids.get(s.pg_id) in by_name}
     libraries = {library_of(call.profiling_name) for call in dump.calls}
-    hook = source.recorder in schema.HOOKS
+    hook = source.recorder in HOOKS
     gloo = libraries <= STATELESS_LIBRARIES if libraries else dump.library_version == "" and not hook
     mapped, theirs = len(status) == len(dump.status or ()), recorders.is_torchcomms(dump)
     complete = source.complete or completeness(dump, source.recorder)

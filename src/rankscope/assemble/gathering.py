@@ -15,6 +15,7 @@ from rankscope.assemble.attempts import Attempt
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import GATHERED, PY_SPY
+from rankscope.parsers.contents import StackFrame
 
 Tables = dict[str, pl.DataFrame]
 
@@ -30,13 +31,49 @@ class RunChoice(NamedTuple):
     """Path of the user's own table of known errors."""
 
 
+class PrintedThread(NamedTuple):
+    """A thread of a process that printed its stacks."""
+
+    name: str
+    thread_id: int | None
+    active: bool | None
+    gil: bool | None
+    frames: Sequence[StackFrame]
+    """Innermost first."""
+
+
+class PrintedProcess(NamedTuple):
+    """A process whose stacks a file of another kind holds."""
+
+    pid: int | None
+    command: str
+    """Its command line or title; "" if unknown."""
+    rank: int | None
+    """The global rank before its lines."""
+    local_rank: int | None
+    """The rank within the node before its lines."""
+    tool: str
+    threads: Sequence[PrintedThread]
+
+
+class PrintedStacks(NamedTuple):
+    """The stacks in a file of another kind."""
+
+    source: SourceFile
+    processes: Sequence[PrintedProcess]
+    rank: int | None
+    """The rank of all that the file holds, if known."""
+    in_log: bool
+    """Whether the file holds more than stacks."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gathered(ABC):
     """Facts that the files of one kind tell."""
 
     world: int
     """The number of ranks of the job, as far as they tell it; 0 if they do not."""
-    stacks: Sequence[Any] = ()
+    stacks: Sequence[PrintedStacks] = ()
     """Stacks that stand in them, for the kind that reads stacks."""
     attempt: tuple[int, pl.DataFrame] | None = None
     """The run and the table of runs of a job without dumps; None if these files do not tell runs apart."""
@@ -78,6 +115,6 @@ class GatheredJob:
                 self.gathered += [found] if found is not None else []
 
     @property
-    def stacks(self) -> list[Any]:
+    def stacks(self) -> list[PrintedStacks]:
         """Stacks that stand in files of the kinds that were gathered before."""
         return [stack for gathered in self.gathered for stack in gathered.stacks]

@@ -11,6 +11,8 @@ STATELESS_LIBRARIES = frozenset({"gloo"})
 DEVICE_LIBRARIES = frozenset({"nccl", "nccl2", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl", "mccl", "hccl", "bccl"})
 """Libraries whose recorder observes states: retired without completed means timed out."""
 P2P_OPS = frozenset({"send", "recv"})
+COALESCED_OP = "coalesced"
+"""Operations of a batch of unknown kind: not all members need to take part."""
 
 
 _few = lru_cache(1 << 12)

@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import recorders
 from rankscope.assemble.groups import GroupIndex
 from rankscope.assemble.op_names import P2P_OPS, is_closer_name, library_of, op_of, p2p_ranks
@@ -18,7 +17,7 @@ from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.flight_recorder.model import CODES, NUMBERS, Dump, RecordedCall, RecordedShape
 from rankscope.parsers.matrices import NULL, Numbers, row_keys
-from rankscope.schema import BLIND_HOOK, STATES
+from rankscope.schema.tables import BLIND_HOOK, COALESCED, HOOK, OPS, SOURCES, STACKS, STATES, Coalesced, Source, State
 
 _CODE_TABLES = {"call": "calls", "shape": "shapes", "stack": "stacks"}
 
@@ -71,7 +70,7 @@ class StackIds:
                 },
             },
         )
-        return table.select([pl.col(n).cast(t) for n, t in schema.STACKS.items()])
+        return table.select([pl.col(n).cast(t) for n, t in STACKS.items()])
 
 
 class LaterStacks:
@@ -90,7 +89,7 @@ class LaterStacks:
     def table(self) -> pl.DataFrame:
         """The table `stacks`."""
         rows = [(number, depth, *frame) for own, number in self._known.items() for depth, frame in enumerate(own)]
-        return pl.concat([self._before, pl.DataFrame(rows, schema=dict(schema.STACKS), orient="row")])
+        return pl.concat([self._before, pl.DataFrame(rows, schema=STACKS, orient="row")])
 
 
 def stack_table(dumps: Sequence[HasStacks]) -> tuple[pl.DataFrame, pl.Series]:
@@ -108,7 +107,7 @@ def operation_table(
         # entries of several recorders of one process interleave
         frame = frame.sort("rank", "created_ns", maintain_order=True)
     frame = resolve_coalesced(recorders.renumber_groups(frame, torchcomms_files))
-    return frame.select([pl.col(n).cast(t) for n, t in schema.OPS.items()])
+    return frame.select([pl.col(n).cast(t) for n, t in OPS.items()])
 
 
 def entry_rows(
@@ -130,10 +129,10 @@ def entry_rows(
         pl.lit(values).gather(pl.col(code)).alias(values.name) for code, table in repeated.items() for values in table
     )
     frame = frame.with_columns(_nullable(name, [dump.column(name) for dump in dumps]) for name in NUMBERS)
-    hooked = [place for place, source in zip(places, sources, strict=True) if source.recorder == schema.HOOK]
+    hooked = [place for place, source in zip(places, sources, strict=True) if source.recorder == HOOK]
     return _as_hooks_mean(frame, hooked).with_columns(
-        pl.lit(schema.SOURCES[0], schema.Source).alias("source"),
-        pl.lit(schema.COALESCED[0], schema.Coalesced).alias("coalesced"),
+        pl.lit(SOURCES[0], Source).alias("source"),
+        pl.lit(COALESCED[0], Coalesced).alias("coalesced"),
     )
 
 
@@ -150,12 +149,12 @@ def _as_hooks_mean(frame: pl.DataFrame, hooked: list[int]) -> pl.DataFrame:
     return frame.with_columns(
         started_ns=pl.when(~theirs).then("started_ns"),
         completed_ns=pl.when(~batched).then("completed_ns"),
-        state=pl.when(batched).then(pl.lit("unknown", dtype=schema.State)).otherwise("state"),
+        state=pl.when(batched).then(pl.lit("unknown", dtype=State)).otherwise("state"),
     )
 
 
 def _shape_column(shapes: Sequence[RecordedShape], name: str) -> pl.Series:
-    return pl.Series(name, [getattr(shape, name) for shape in shapes], dtype=pl.String).cast(schema.OPS[name])
+    return pl.Series(name, [getattr(shape, name) for shape in shapes], dtype=pl.String).cast(OPS[name])
 
 
 def _source_columns(sources: Sequence[SourceFile], places: Sequence[int]) -> pl.DataFrame:
@@ -222,7 +221,7 @@ def _with_closers(
     return ops.with_columns(
         *(ops[name].gather(taken) for name in _CARRIED_COLUMNS),
         is_p2p=pl.col("is_p2p") | pl.Series(is_pair),
-        coalesced=pl.Series(schema.COALESCED, dtype=schema.Coalesced).gather(pl.Series(role)),
+        coalesced=pl.Series(COALESCED, dtype=Coalesced).gather(pl.Series(role)),
     )
 
 

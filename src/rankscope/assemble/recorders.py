@@ -17,7 +17,7 @@ import polars as pl
 from rankscope.assemble.op_names import DEVICE_LIBRARIES, STATELESS_LIBRARIES, library_of
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
-from rankscope.schema import BLIND_HOOK, HOOK, HOOKS, NATIVE
+from rankscope.schema.tables import BLIND_HOOK, HOOK, HOOKS, NATIVE
 
 HOOK_LIBRARIES = frozenset({"nccl2", "nccl-lazy"})
 """Libraries without a recorder of their own."""

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.recorders import records_no_states
 from rankscope.assemble.sources import DumpVersions, SourceFile
 from rankscope.kinds.input_kinds import DUPLICATE
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.schema.dataset import latest_ns
+from rankscope.schema.tables import REPEATS
 
 Row = dict[str, Any]
 Flags = npt.NDArray[np.bool_]
@@ -27,7 +28,7 @@ UNTOLD = -1
 
 
 def repeat_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
-    """A row for each source with a used `newer` one, unless it is a copy of that; columns of schema.REPEATS.
+    """A row for each source with a used `newer` one, unless it is a copy of that; columns of REPEATS.
 
     A watched file with several versions has rows for them, behind all others. `sources` are all files, in the order of
     their rows.
@@ -36,7 +37,7 @@ def repeat_table(sources: Sequence[SourceFile]) -> pl.DataFrame:
     earlier = [_row(place, source, source.newer) for place, source in placed if source.newer is not None]
     watched = [row for place, source in placed if source.used for row in _version_rows(place, source)]
     rows = [row for row in earlier if row is not None] + watched
-    return pl.DataFrame(rows, schema=dict(schema.REPEATS))
+    return pl.DataFrame(rows, schema=REPEATS)
 
 
 def _row(place: int, source: SourceFile, used: SourceFile) -> Row | None:
@@ -82,7 +83,7 @@ def _may_be_copy(one: SourceFile, other: SourceFile) -> bool:
 
 def _believed(source: SourceFile) -> bool:
     """Whether a file is not older than its content."""
-    return source.mtime_ns is not None and schema.latest_ns(source.mtime_ns) >= (source.span or (0, 0))[1]
+    return source.mtime_ns is not None and latest_ns(source.mtime_ns) >= (source.span or (0, 0))[1]
 
 
 def progressed(before: Dump, after: Dump, written_ns: int | None) -> bool | None:

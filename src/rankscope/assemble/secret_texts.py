@@ -9,12 +9,9 @@ import orjson
 import polars as pl
 
 from rankscope.schema import Dataset
-from rankscope.schema.dataset import TABLES
-from rankscope.schema.tables import text_columns
+from rankscope.schema.table import Table
+from rankscope.schema.tables import TABLES
 from rankscope.text.secrets import HIDDEN, MAY_HOLD, hide, is_secret, value_of
-
-_JSON_COLUMNS = {("messages", "values")}
-"""Columns of JSON objects, whose texts are looked at one by one."""
 
 
 def without_secrets(dataset: Dataset) -> Dataset:
@@ -22,23 +19,23 @@ def without_secrets(dataset: Dataset) -> Dataset:
 
     Processes with different values of one secret setting keep different stand-ins: (hidden), (hidden 2).
     """
-    tables: dict[str, Any] = {name: _hidden(name, getattr(dataset, name)) for name in TABLES}
+    tables: dict[str, Any] = {name: _hidden(table, getattr(dataset, name)) for name, table in TABLES.items()}
     tables["settings"] = _hidden_settings(tables["settings"])
     changed = {name: table for name, table in tables.items() if table is not getattr(dataset, name)}
     root = hide(dataset.root)
     return replace(dataset, root=root, **changed) if changed or root != dataset.root else dataset
 
 
-def _hidden(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    columns = list(text_columns(name, table.schema))
+def _hidden(declared: Table, table: pl.DataFrame) -> pl.DataFrame:
+    columns = declared.texts(table)
     if table.is_empty() or not columns:
         return table
     # all columns at once, for those of operations have millions of rows
     distinct = table.select(pl.col(columns).unique().implode())
     changed = []
-    for column in columns:
+    for column, holds in columns.items():
         texts = distinct[column].explode().cast(pl.String)
-        change = _hide_in_json if (name, column) in _JSON_COLUMNS else hide
+        change = _hide_in_json if holds == "json" else hide
         new = {text: shown for text in texts.filter(texts.str.contains(MAY_HOLD)) if (shown := change(text)) != text}
         if new:
             old = table[column]

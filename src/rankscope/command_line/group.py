@@ -89,9 +89,14 @@ def rankscope() -> None:
 
 def on_local_paths(command: Callable[..., int], options: dict[str, Any], *, again: bool) -> int:
     """Runs a command on local paths, and passes it the user's names of them."""
+    from rankscope.commands.source import is_local
+
+    paths = options.pop("paths")
+    if all(map(is_local, paths)):
+        return command(job_source(paths, options, paths), **options)
     from rankscope.commands.remote import local_input
 
-    with local_input(options.pop("paths"), again) as found:
+    with local_input(paths, again) as found:
         source = job_source(found.paths, options, found.called)
         return command(replace(source, unread=found.unread), **options)
 

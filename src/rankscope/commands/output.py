@@ -15,7 +15,6 @@ from platformdirs import user_data_path
 
 from rankscope.commands.source import LoadStep
 from rankscope.parsers.file_access import is_directory, lies_in
-from rankscope.report.output_files import overwrite, write_new
 from rankscope.text.escaping import plain
 
 
@@ -24,7 +23,10 @@ def write_report(content: bytes, output: str | None, force: bool) -> None:
     try:
         if output is None or output == "-":
             _print(content)
-        elif force:
+            return
+        from rankscope.report.output_files import overwrite, write_new
+
+        if force:
             overwrite(Path(output), content)
         else:
             write_new(Path(output), content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankscope.commands.output import ProgressLine
-from rankscope.commands.source import STDIN_NAME, LoadStep
+from rankscope.commands.source import STDIN_NAME, LoadStep, is_address, is_stdin, shown_path
 from rankscope.report.output_files import overwrite
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
@@ -30,26 +29,6 @@ RETRY_S = 2.0
 """Seconds until the next request to a server that did not answer."""
 FAREWELL_S = 10.0
 """Longest wait for the end of a running request."""
-
-
-STDIN_PATHS = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-
-
-def is_stdin(path: str) -> bool:
-    """Whether a path from the user means standard input: "-", or the device if a pipe stands behind it."""
-    return path == "-" or (path in STDIN_PATHS and Path(path).is_fifo())
-
-
-def shown_path(path: str) -> str:
-    """The name of a path in reports; an address without its user and password."""
-    if is_address(path):
-        return re.sub(r"(?<=://)[^/?#]*@", "", path)
-    return STDIN_NAME if is_stdin(path) else path
-
-
-def is_address(path: str) -> bool:
-    """Whether a path from the user is the address of a server."""
-    return path.startswith(("http://", "https://"))
 
 
 @dataclass(frozen=True)
@@ -72,9 +51,6 @@ def local_input(paths: tuple[str, ...], again: bool) -> Generator[LocalInput]:
     can be asked and there is no other path, and for standard input that cannot be read, or not followed.
     """
     called = tuple(map(shown_path, paths))
-    if not any(is_address(path) or is_stdin(path) for path in paths):
-        yield LocalInput(paths, called)
-        return
     with tempfile.TemporaryDirectory(prefix="rankscope-", ignore_cleanup_errors=True) as scratch:
         paths = tuple(_stored_input(Path(scratch), again) if is_stdin(path) else path for path in paths)
         with _answers(LocalInput(paths, called), Path(scratch), again) as local:

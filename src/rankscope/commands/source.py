@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +27,33 @@ if TYPE_CHECKING:
 
 STDIN_NAME = "standard input"
 """The name of standard input in reports."""
+STDIN_PATHS = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 _MOST_UNREAD = 3
 """Most unread files that an error names."""
 _FEWEST_CACHED_BYTES = 16 << 20
 """Bytes of files below which reading them anew is as fast."""
+
+
+def is_stdin(path: str) -> bool:
+    """Whether a path from the user means standard input: "-", or the device if a pipe stands behind it."""
+    return path == "-" or (path in STDIN_PATHS and Path(path).is_fifo())
+
+
+def shown_path(path: str) -> str:
+    """The name of a path in reports; an address without its user and password."""
+    if is_address(path):
+        return re.sub(r"(?<=://)[^/?#]*@", "", path)
+    return STDIN_NAME if is_stdin(path) else path
+
+
+def is_address(path: str) -> bool:
+    """Whether a path from the user is the address of a server."""
+    return path.startswith(("http://", "https://"))
+
+
+def is_local(path: str) -> bool:
+    """Whether a path from the user is one of this machine, that is read where it is."""
+    return not is_address(path) and not is_stdin(path)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from rankscope.commands.source import JobSource
 
 def run(source: JobSource, *, rank: int | None, export: str | None, force: bool) -> int:
     """Prints the tree, and writes it as speedscope (.json) or folded stacks (any other name) if asked to."""
-    from rankscope.features.stacks.share_text import folded_text, speedscope_profile, tree_text
+    from rankscope.features.stacks.share_text import folded_text, share_section, speedscope_profile
     from rankscope.features.stacks.stack_shares import share_tree
+    from rankscope.report.text import sections_text
 
     source.check()
     refuse_existing(export, force)
@@ -30,5 +31,5 @@ def run(source: JobSource, *, rank: int | None, export: str | None, force: bool)
     if export is not None:
         as_json = PurePath(export).suffix.lower() == ".json"
         write_report(speedscope_profile(tree, source.title) if as_json else folded_text(tree), export, force)
-    write_report(encoded(tree_text(tree, rank)), None, force=False)
+    write_report(encoded(sections_text([share_section(tree, rank)])), None, force=False)
     return 0

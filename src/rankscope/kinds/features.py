@@ -45,9 +45,7 @@ class Feature:
     place: int = 0
     """Position of that section among those of others."""
     record: str = ""
-    """Function (dataset, analysis) -> its keys of the JSON report."""
-    schema: str = ""
-    """Function () -> the JSON Schema of those keys that are no types of `report_objects`, and its definitions."""
+    """Function (dataset, analysis) -> the struct with its keys of the JSON report; the schema is made from its type."""
     absent: Mapping[str, Any] = field(default_factory=dict)
     """Those keys in the report of a job without it."""
 
@@ -87,8 +85,7 @@ FEATURES: tuple[Feature, ...] = (
         explain="features.traces.rules.trace_stragglers:explain_traced",
         section="features.traces.trace_section:section",
         place=4,
-        record="features.traces.trace_section:json_keys",
-        schema="features.traces.trace_schema:trace_schema",
+        record="features.traces.trace_json:json_keys",
         absent={"traces": None},
     ),
     # before numbers that were measured: a log tells of checks that a framework made of its own
@@ -104,6 +101,8 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         name="memory",
         tables=("memory",),
+        derive="features.memory.memory_rows:add_message_rows",
+        derived_from="messages",
         find="features.memory.rules.memory_findings:with_memory",
         section="features.memory.memory_section:section",
         place=2,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.report.answer_pages import bounded
-from rankscope.report.json import answer_json, finding_json
+from rankscope.report.json import Json, ReportPart, answer_object, finding_object
 from rankscope.report.log_excerpts import filled_time, with_paths
 from rankscope.report.settings_section import all_settings, differing_settings
 from rankscope.schema import Dataset, Frame
@@ -24,14 +24,13 @@ FEW_FRAMES = 4
 MOST_PROBLEMS = 20
 LONGEST_RANGES = 200
 """Longest text of ranges of ranks."""
-Json = dict[str, Any]
 
 
 class AnswerRows(NamedTuple):
     """A list of rows that are made when they are asked for."""
 
     total: int
-    rows_at: Callable[[int, int], Sequence[Json]]
+    rows_at: Callable[[int, int], Sequence[Json | ReportPart]]
     first: int = 0
     """The row with which the first page begins."""
 
@@ -84,13 +83,13 @@ def _cause(finding: Finding) -> Json:
 def finding_rows(analysis: Analysis, kind: str | None) -> AnswerRows:
     """Findings in the form of the JSON report, root causes first; only those of a kind, if one is given."""
     found = [finding for finding in analysis.findings if kind is None or finding.kind == kind]
-    return AnswerRows(len(found), lambda begin, end: [finding_json(finding) for finding in found[begin:end]])
+    return AnswerRows(len(found), lambda begin, end: list(map(finding_object, found[begin:end])))
 
 
 def why_answer(dataset: Dataset, analysis: Analysis, rank: int) -> Json:
     """The reasons why a rank is accused, or is not. Raises QuestionError."""
     check_rank(dataset, rank)
-    answer: Json = bounded(answer_json(explain_rank(dataset, analysis, rank)))
+    answer: Json = bounded(answer_object(explain_rank(dataset, analysis, rank)))
     return answer
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankscope.report.json import dump_json
+from rankscope.report.json import Json, ReportPart, dump_json, keys_of
 from rankscope.text.escaping import plain
 
 MOST_ROWS = 200
@@ -18,7 +18,6 @@ LONGEST_TEXT = 500
 """Longest text of a value."""
 MOST_ITEMS = 24
 """Most items of a list within a row."""
-Json = dict[str, Any]
 
 
 class CursorError(ValueError):
@@ -55,7 +54,9 @@ class PageRequest:
         return int(row)
 
 
-def page_of(request: PageRequest, total: int, rows_at: Callable[[int, int], Sequence[Json]], first: int = 0) -> Json:
+def page_of(
+    request: PageRequest, total: int, rows_at: Callable[[int, int], Sequence[Json | ReportPart]], first: int = 0
+) -> Json:
     """Rows of a list of `total` rows: `rows`, `total`, the index `first`, and cursors of the pages before and after.
 
     `rows_at(begin, end)` makes rows; `first` is where the page begins without a cursor. Raises CursorError.
@@ -83,6 +84,8 @@ def bounded(value: Any) -> Any:
     """The value with harmless, short texts and short lists; a list that is cut has its length as `<key>_total`."""
     if isinstance(value, str):
         return plain(value, LONGEST_TEXT)
+    if isinstance(value, ReportPart):
+        value = keys_of(value)
     if isinstance(value, dict):
         return {name: part for key, one in value.items() for name, part in _bounded_item(str(key), one)}
     if isinstance(value, list | tuple):

@@ -33,6 +33,8 @@ class Grid:
     """Number of columns that fit into 80 characters; None for all."""
     wraps: bool = False
     """The last cells may be long: a narrow form goes on with them in lines below."""
+    headed: bool = False
+    """The first cells may be long: a narrow form puts one that does not fit above the others of its row."""
     code: tuple[int, ...] = ()
     """Columns of names and values that stand in files as they are shown."""
     marked: frozenset[tuple[int, int]] = frozenset()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rankscope.schema import HOOK, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import HOOK
 
 DIRECTORY = "dumps"
 """Directory of everything that is collected, below the working directory of the job."""

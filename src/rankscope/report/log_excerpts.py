@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import polars as pl
 
 from rankscope.analysis.model import Analysis
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.report.blocks import Records, Section
+from rankscope.report.json import Count, Moment, Rank, ReportPart, one_of
 from rankscope.schema import Dataset
 from rankscope.text.secrets import hide
 from rankscope.text.wording import moment, plural, ranks_text
@@ -147,28 +149,36 @@ def section(dataset: Dataset, _: Analysis) -> Iterator[Section]:
         yield Section("Lines of logs", (Records(head=head, rows=rows, placed=True, labelled=True, more=more),))
 
 
-def json_rows(dataset: Dataset) -> tuple[list[dict[str, Any]], int]:
-    """The causes and victims for the JSON report, at most MOST_JSON_LINES, and the number of omitted ones."""
+class MessageObject(ReportPart):
+    """A line of a log that is a cause, or of a victim."""
+
+    time_ns: Moment | None
+    rank: Rank | None
+    host: str | None
+    file: str | None
+    line: int | None
+    role: Literal["root", "victim"]
+    pattern: str | None
+    kind: Annotated[str, one_of(EVENTS)]
+    text: str
+    layer: str | None
+    source: str | None
+
+    def __post_init__(self) -> None:
+        self.text = hide(self.text)
+
+
+class LogKeys(ReportPart):
+    """The keys of logs in the JSON report."""
+
+    messages: Sequence[MessageObject]
+    more_messages: Count
+
+
+def json_keys(dataset: Dataset, _: Analysis) -> LogKeys:
+    """The causes and victims, at most MOST_JSON_LINES, and the number of omitted ones."""
     rows = cause_rows(dataset)
-    first = with_paths(dataset, dataset.messages[rows["row"].head(MOST_JSON_LINES)]).select(
-        "time_ns",
-        "rank",
-        "host",
-        pl.col("path").alias("file"),
-        "line",
-        "role",
-        "pattern",
-        "kind",
-        "text",
-        *(
-            pl.col("values").str.json_path_match(f"$.{name}").replace("", None).alias(name)
-            for name in ("layer", "source")
-        ),
-    )
-    return [{**row, "text": hide(row["text"] or "")} for row in first.to_dicts()], rows.height - first.height
-
-
-def json_keys(dataset: Dataset, _: Analysis) -> dict[str, Any]:
-    """The keys `messages` and `more_messages` of the JSON report."""
-    messages, more = json_rows(dataset)
-    return {"messages": messages, "more_messages": more}
+    first = with_paths(dataset, dataset.messages[rows["row"].head(MOST_JSON_LINES)])
+    values = {name: pl.col("values").str.json_path_match(f"$.{name}").replace("", None) for name in ("layer", "source")}
+    first = first.with_columns(pl.col("text").fill_null(""), file=pl.col("path"), **values)
+    return LogKeys(MessageObject.of_rows(first), rows.height - first.height)

@@ -10,7 +10,7 @@ import getpass
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -19,7 +19,8 @@ from rankscope.analysis.places import units_of
 from rankscope.report.stand_ins import StandInNames
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
-from rankscope.schema.tables import Holds, text_columns
+from rankscope.schema.table import Holds, Table
+from rankscope.schema.tables import TABLES
 from rankscope.text.secrets import value_of
 
 _FIRST_TABLES = ("files", "stacks", "threads", "messages", "settings", "comms", "ras")
@@ -62,10 +63,10 @@ class Redaction:
         return cls([os.uname().nodename], users, keep_source_names)
 
     def dataset(self, dataset: Dataset) -> Dataset:
-        """The tables with names replaced in every column that `schema.text_columns` does not call rankscope's own."""
+        """The tables with names replaced in every column of text that they do not declare as rankscope's own."""
         names = self._names
         self.learn(dataset)
-        tables: dict[str, Any] = {name: self._table(name, table) for name, table in _tables(dataset).items()}
+        tables: dict[str, Any] = {table.name: self.table(table, frame) for table, frame in _tables(dataset)}
         beside = dataset.beside
         beside = beside._replace(directory=names.path(beside.directory)) if beside.ranks else beside
         return replace(dataset, **tables, root=self.title(dataset.root), beside=beside)
@@ -116,7 +117,7 @@ class Redaction:
     def learn(self, dataset: Dataset) -> None:
         """Takes the names that the tables tell."""
         names, files = self._names, dataset.files
-        hosts = [*distinct_texts(files["host"]), *_of_kind(dataset, "host"), *_values(dataset, _HOST_VARIABLES)]
+        hosts = [*distinct_texts(files["host"]), *_texts(dataset, hosts=True), *_values(dataset, _HOST_VARIABLES)]
         topology = _values(dataset, (_TOPOLOGY,))
         names.know_hosts([*hosts, *(path.rpartition(".")[2] for path in topology)])
         if not topology:
@@ -130,25 +131,23 @@ class Redaction:
             *([dataset.beside.directory] if dataset.beside.ranks else []),
             *(path for path in files["path"].drop_nulls() if path),
         ]
-        names.learn([*_texts(dataset), *paths], paths)
+        names.learn([*_texts(dataset, hosts=False), *paths], paths)
 
-    def _table(self, name: str, table: pl.DataFrame) -> pl.DataFrame:
-        """The table of that name with names replaced in all text that may be the user's."""
+    def table(self, declared: Table, frame: pl.DataFrame) -> pl.DataFrame:
+        """A frame of that table with names replaced in all text that may be the user's."""
         change: dict[Holds, Callable[[str], str]] = {
             "host": self._names.host, "path": self._names.path, "text": self._names.text, "json": self._names.json,
         }  # fmt: skip
-        held = text_columns(name, table.schema)
-        if name == "settings":
-            held = {column: what for column, what in held.items() if column != "value"}
-            table = self._settings(table)
-        return table.with_columns(replaced_texts(table[column], change[what]) for column, what in held.items())
+        return frame.with_columns(
+            self._settings(frame, column) if holds == "setting" else replaced_texts(frame[column], change[holds])
+            for column, holds in declared.texts(frame).items()
+        )
 
-    def _settings(self, table: pl.DataFrame) -> pl.DataFrame:
-        """The settings with their values replaced: versions look like addresses, and stay."""
-        rows = table.select("name", "value").unique(maintain_order=True).rows()
-        shown = {(name, value): self._setting(name or "", value) for name, value in rows if value}
-        values = [shown.get((name, value), value) for name, value in table.select("name", "value").iter_rows()]
-        return table.with_columns(value=pl.Series("value", values, dtype=table.schema["value"]))
+    def _settings(self, frame: pl.DataFrame, column: str) -> pl.Series:
+        """A column of values of settings with these replaced: versions look like addresses, and stay."""
+        rows = frame.select("name", column).rows()
+        shown = {(name, value): self._setting(name or "", value) for name, value in dict.fromkeys(rows) if value}
+        return pl.Series(column, [shown.get(row, row[1]) for row in rows], dtype=frame.schema[column])
 
     def _setting(self, name: str, value: str) -> str:
         if name.startswith("version:"):
@@ -179,26 +178,17 @@ def _racks(hosts: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return units if any(1 < count < len(units) for count in every.values()) else {}
 
 
-def _tables(dataset: Dataset) -> dict[str, pl.DataFrame]:
-    """All tables by name, those that reports show first."""
-    tables = {f.name: getattr(dataset, f.name) for f in fields(dataset)}
-    return {name: tables[name] for name in (*_FIRST_TABLES, *tables) if isinstance(tables[name], pl.DataFrame)}
+def _tables(dataset: Dataset) -> list[tuple[Table, pl.DataFrame]]:
+    """All tables with their frames, those that reports show first."""
+    return [(TABLES[name], getattr(dataset, name)) for name in dict.fromkeys((*_FIRST_TABLES, *TABLES))]
 
 
-def _texts(dataset: Dataset) -> Iterator[str]:
-    """Texts of the tables that may tell names."""
-    for name, table in _tables(dataset).items():
-        for column, what in text_columns(name, table.schema).items():
-            if what != "host":
-                yield from distinct_texts(table[column])
-
-
-def _of_kind(dataset: Dataset, kind: Holds) -> Iterator[str]:
-    """All values of the columns of this kind, in a fixed order."""
-    for name, table in _tables(dataset).items():
-        for column, what in text_columns(name, table.schema).items():
-            if what == kind:
-                yield from distinct_texts(table[column])
+def _texts(dataset: Dataset, *, hosts: bool) -> Iterator[str]:
+    """Texts of the tables in a fixed order: names of hosts, or all others, which may tell names."""
+    for table, frame in _tables(dataset):
+        for column, holds in table.texts(frame).items():
+            if (holds == "host") == hosts:
+                yield from distinct_texts(frame[column])
 
 
 def _values(dataset: Dataset, settings: Iterable[str]) -> list[str]:

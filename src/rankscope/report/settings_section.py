@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.report.blocks import Records, Section
-from rankscope.schema import ENVIRONMENTS, Dataset
+from rankscope.report.json import Rank, ReportPart
+from rankscope.schema import Dataset
+from rankscope.schema.tables import ENVIRONMENTS
 from rankscope.text.secrets import value_of
 from rankscope.text.wording import plural, ranks_text
 
@@ -175,14 +177,27 @@ def _texts(finding: Finding) -> list[str]:
     return [evidence.text for evidence in finding.evidence]
 
 
-def json_rows(dataset: Dataset) -> list[dict[str, Any]]:
-    """The differing settings, for the JSON report."""
-    return [
-        {"name": one.name, "values": [{"value": v.value, "ranks": v.ranks} for v in one.values]}
-        for one in differing_settings(dataset)
-    ]
+class ValueObject(ReportPart):
+    """A value of a setting, and the ranks that have it."""
+
+    value: str | None
+    ranks: Sequence[Rank]
 
 
-def json_keys(dataset: Dataset, _: Analysis) -> dict[str, Any]:
-    """The key `settings` of the JSON report."""
-    return {"settings": json_rows(dataset)}
+class SettingObject(ReportPart):
+    """A setting that differs between ranks."""
+
+    name: str
+    values: Sequence[ValueObject]
+
+
+class SettingKeys(ReportPart):
+    """The key of settings in the JSON report."""
+
+    settings: Sequence[SettingObject]
+
+
+def json_keys(dataset: Dataset, _: Analysis) -> SettingKeys:
+    """The settings that differ."""
+    settings = differing_settings(dataset)
+    return SettingKeys([SettingObject(one.name, list(map(ValueObject.of, one.values))) for one in settings])

@@ -37,14 +37,19 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
     for number, finding in enumerate(words.leading(analysis), 1):
         parts += ["", *_card(_finding(number, finding, dataset, analysis))]
     for section in (*feature_sections(dataset, analysis), *unread_files(dataset)):
-        parts += _section(section)
+        parts += section_lines(section)
     return "\n".join(line.rstrip() for line in parts) + "\n"
 
 
 def sections_text(sections: Iterable[Section]) -> str:
     """Sections alone as text."""
-    lines = [line.rstrip() for section in sections for line in _section(section)]
-    return "\n".join(lines[1:]) + "\n"
+    return text_of(line for section in sections for line in section_lines(section))
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """A text of lines of sections, without the empty one before the first."""
+    _, *rest = (line.rstrip() for line in lines)
+    return "\n".join(rest) + "\n"
 
 
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
@@ -106,10 +111,13 @@ def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
         yield from (start + more for more in rest)
 
 
-def _section(section: Section) -> Iterator[str]:
+def section_lines(section: Section, *, ruled: bool = True) -> Iterator[str]:
+    """The lines of a section behind an empty one; `ruled`: below a rule."""
     yield ""
-    yield "-" * WIDTH
-    yield from _wrap(section.title)
+    if ruled:
+        yield "-" * WIDTH
+    if section.title:
+        yield from _wrap(section.title)
     for block in section.blocks:
         match block:
             case Grid():
@@ -134,7 +142,12 @@ def _grid(grid: Grid) -> Iterator[str]:
     columns = range(len(rows[0]))
     widths = [max(len(row[at]) for row in rows) for at in columns]
     ends = columns[1:] if grid.numbers is None else grid.numbers
-    for row in rows:
+    if grid.headed:
+        widths[0] = min(widths[0], max(WIDTH - sum(widths[1:]) - 2 * len(widths) - 1, 6))
+    for first, *others in rows:
+        if len(first) > widths[0]:
+            yield plain(f"   {first}", WIDTH)
+        row = ("" if len(first) > widths[0] else first, *others)
         cells = (row[at].rjust(widths[at]) if at in ends else row[at].ljust(widths[at]) for at in columns)
         line = "   " + "  ".join(cells).rstrip()
         if grid.wraps and len(line) > WIDTH:

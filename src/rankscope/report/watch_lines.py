@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import tzinfo
-from typing import Any
+from typing import Any, Literal
 
-from rankscope.analysis.live_state import LiveState
-from rankscope.analysis.model import Analysis
-from rankscope.report.json import SCHEMA, dump_json, finding_json
+from rankscope.analysis.live_state import LiveState, State
+from rankscope.analysis.model import Analysis, Status
+from rankscope.report.json import (
+    SCHEMA,
+    Count,
+    FindingObject,
+    Moment,
+    Rank,
+    ReportPart,
+    dump_json,
+    finding_object,
+)
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock
@@ -24,29 +34,57 @@ def verdict_key(analysis: Analysis, live: LiveState) -> tuple[Any, ...]:
     return live.state, live.so_far, analysis.status, causes
 
 
+class SeenObject(ReportPart):
+    """Number of ranks that were seen, and the missing ones."""
+
+    seen: Count
+    missing: Sequence[Rank]
+
+
+class RateObject(ReportPart):
+    """Collectives a second in a group."""
+
+    group: str
+    description: str
+    per_s: float
+
+
+class WatchLine(ReportPart):
+    """A line of `rankscope watch --format json`; docs/report.md describes its form."""
+
+    schema: Literal[1]
+    time_ns: Moment
+    state: State
+    status: Status
+    verdict: str
+    reason: str
+    still_s: float | None
+    freeze_after_s: float
+    per_s: float
+    rates: Sequence[RateObject]
+    culprit_ranks: Sequence[Rank]
+    ranks: SeenObject
+    findings: Sequence[FindingObject]
+
+
 def render_line_json(dataset: Dataset, analysis: Analysis, live: LiveState, time_ns: int) -> bytes:
-    """One line of JSON; its form is described in docs/report.md."""
-    return dump_json(
-        {
-            "schema": SCHEMA,
-            "time_ns": time_ns,
-            "state": live.state,
-            "status": analysis.status,
-            "verdict": analysis.verdict,
-            "reason": live.reason,
-            "still_s": None if live.still_ns is None else live.still_ns / 1e9,
-            "freeze_after_s": live.needed_ns / 1e9,
-            "per_s": live.per_s,
-            "rates": [
-                {"group": rate.group, "description": rate.description, "per_s": rate.per_s}
-                for rate in live.rates[:MOST_GROUPS]
-            ],
-            "culprit_ranks": list(analysis.culprits),
-            "ranks": {"seen": len(dataset.seen_ranks), "missing": dataset.unseen_ranks},
-            "findings": [finding_json(f) for f in analysis.findings if f.root_cause],
-        },
-        indented=False,
+    """One line of JSON."""
+    line = WatchLine(
+        schema=SCHEMA,
+        time_ns=time_ns,
+        state=live.state,
+        status=analysis.status,
+        verdict=analysis.verdict,
+        reason=live.reason,
+        still_s=None if live.still_ns is None else live.still_ns / 1e9,
+        freeze_after_s=live.needed_ns / 1e9,
+        per_s=live.per_s,
+        rates=list(map(RateObject.of, live.rates[:MOST_GROUPS])),
+        culprit_ranks=analysis.culprits,
+        ranks=SeenObject(len(dataset.seen_ranks), dataset.unseen_ranks),
+        findings=[finding_object(finding) for finding in analysis.findings if finding.root_cause],
     )
+    return dump_json(line, indented=False)
 
 
 def render_line_text(analysis: Analysis, live: LiveState, time_ns: int, zone: tzinfo | None = None) -> str:

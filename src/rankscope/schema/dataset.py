@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
 
 from rankscope.kinds.input_kinds import DUMP, INPUTS, LOG
-from rankscope.schema.measures import ALLOCATIONS, COMPILATIONS, MEMORY, PARAMETERS, SAMPLES, SNAPSHOTS, TENSORS
-from rankscope.schema.tables import (
-    ATTEMPTS,
-    COMMS,
-    FILES,
-    FRONTIERS,
-    GROUPS,
-    HOOKS,
-    MESSAGES,
-    OPS,
-    RAS,
-    REPEATS,
-    SETTINGS,
-    SPAN_VALUES,
-    SPANS,
-    STACKS,
-    THREADS,
-    TRACED,
-    TRACES,
-    TRACKS,
-    empty,
-)
-from rankscope.text.wording import ranks_text
+from rankscope.schema.tables import HOOKS, JobTables
+from rankscope.text.wording import SECOND_NS, ranks_text
 
-# The dataset.
-
-TABLES: dict[str, dict[str, pl.DataType | type[pl.DataType]]] = {
-    "ops": OPS, "groups": GROUPS, "stacks": STACKS, "frontiers": FRONTIERS, "files": FILES, "attempts": ATTEMPTS,
-    "messages": MESSAGES, "settings": SETTINGS, "comms": COMMS, "ras": RAS, "threads": THREADS, "repeats": REPEATS,
-    "samples": SAMPLES, "compilations": COMPILATIONS, "traced": TRACED, "traces": TRACES, "tracks": TRACKS,
-    "spans": SPANS, "span_values": SPAN_VALUES, "tensors": TENSORS, "memory": MEMORY, "snapshots": SNAPSHOTS,
-    "allocations": ALLOCATIONS, "parameters": PARAMETERS,
-}  # fmt: skip
-"""The tables of a Dataset by name, with their columns and types."""
 OVERDUE_NS = 120_000_000_000
 """Time after a timeout at which a dump of the operation is on the disk, with 15 s of waiting."""
 
@@ -100,40 +69,9 @@ ALL_PARTS = ReadParts()
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """All tables of one attempt of one job."""
+class Dataset(JobTables):
+    """All tables of one attempt of one job, and what they tell of it."""
 
-    ops: pl.DataFrame
-    groups: pl.DataFrame
-    stacks: pl.DataFrame
-    frontiers: pl.DataFrame
-    files: pl.DataFrame
-    attempts: pl.DataFrame = field(default_factory=lambda: empty(ATTEMPTS))
-    messages: pl.DataFrame = field(default_factory=lambda: empty(MESSAGES))
-    settings: pl.DataFrame = field(default_factory=lambda: empty(SETTINGS))
-    comms: pl.DataFrame = field(default_factory=lambda: empty(COMMS))
-    ras: pl.DataFrame = field(default_factory=lambda: empty(RAS))
-    threads: pl.DataFrame = field(default_factory=lambda: empty(THREADS))
-    repeats: pl.DataFrame = field(default_factory=lambda: empty(REPEATS))
-    samples: pl.DataFrame = field(default_factory=lambda: empty(SAMPLES))
-    compilations: pl.DataFrame = field(default_factory=lambda: empty(COMPILATIONS))
-    traced: pl.DataFrame = field(default_factory=lambda: empty(TRACED))
-    """Operations in profiles, with the columns of `ops` and `source` "profiler".
-
-    They are separate because a window is cut out of the middle of a run: an operation outside of it is not missing.
-    (group, seq, is_p2p) is the same collective as in `ops`; seq and comms_id are null if the trace lacks them.
-    created_ns is the time of issue on the host, started_ns and completed_ns are of the execution; sizes are in
-    elements. Sorted by file, then created_ns.
-    """
-    traces: pl.DataFrame = field(default_factory=lambda: empty(TRACES))
-    tracks: pl.DataFrame = field(default_factory=lambda: empty(TRACKS))
-    spans: pl.DataFrame = field(default_factory=lambda: empty(SPANS))
-    span_values: pl.DataFrame = field(default_factory=lambda: empty(SPAN_VALUES))
-    tensors: pl.DataFrame = field(default_factory=lambda: empty(TENSORS))
-    memory: pl.DataFrame = field(default_factory=lambda: empty(MEMORY))
-    snapshots: pl.DataFrame = field(default_factory=lambda: empty(SNAPSHOTS))
-    allocations: pl.DataFrame = field(default_factory=lambda: empty(ALLOCATIONS))
-    parameters: pl.DataFrame = field(default_factory=lambda: empty(PARAMETERS))
     attempt: int = 0
     """The attempt of these rows."""
     world_size: int = 0
@@ -372,3 +310,11 @@ def sibling_name(path: str, rank: int) -> str:
     """The name pattern of other ranks' dumps, with a placeholder for the number."""
     front, number, back = path.replace("{", "{{").replace("}", "}}").rpartition(str(rank))
     return f"{front}{{}}{back}" if number else path
+
+
+def latest_ns(mtime_ns: int) -> int:
+    """The latest possible write time of a file with this modification time, in nanoseconds since the epoch.
+
+    Archives in tar's old formats and many ways to copy files keep whole seconds and cut off the rest.
+    """
+    return mtime_ns + SECOND_NS - 1 if mtime_ns % SECOND_NS == 0 else mtime_ns

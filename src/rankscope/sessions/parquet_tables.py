@@ -15,8 +15,8 @@ import polars as pl
 from rankscope.assemble.held_sources import ENTRY_BYTES, MORE_MEMORY, SMALL_BYTES
 from rankscope.assemble.machine_memory import SHARE, MemorySizeError, memory_limits
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
-from rankscope.schema import Dataset, empty
-from rankscope.schema.dataset import TABLES
+from rankscope.schema import Dataset
+from rankscope.schema.tables import TABLES
 from rankscope.sessions.table_rings import NARROW_BYTES, ROW, TableRings, cut_rings, with_cut_rings
 from rankscope.text.wording import byte_count
 
@@ -124,7 +124,7 @@ def _cut_operations(directory: Path, rows: int, room: int) -> TableRings:
 def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
     """One table. Columns that its rankscope did not know yet are null. Raises SessionError."""
     if not rows:
-        return empty(TABLES[name])
+        return TABLES[name].empty()
     with _parquet_errors(f"{name}{SUFFIX}"):
         return _scanned(directory, name, rows).drop(ROW).collect()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from rankscope.assemble.held_sources import ENTRY_BYTES
-from rankscope.schema import SOURCES
+from rankscope.schema.tables import SOURCES
 
 ROW = "table row"
 """Column with the number of a row in its table."""

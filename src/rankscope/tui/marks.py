@@ -14,7 +14,7 @@ from rankscope.analysis.collective_calls import IS_PENDING, collectives_of
 from rankscope.analysis.logical_time import whole_ranks
 from rankscope.analysis.model import Finding
 from rankscope.schema import Dataset
-from rankscope.schema.tables import SECOND_NS
+from rankscope.text.wording import SECOND_NS
 from rankscope.tui.selection import Absence
 
 DENSE = 32

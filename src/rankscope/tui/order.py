@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rankscope.analysis.places import known_hosts
+from rankscope.analysis.places import Places
 from rankscope.schema import Dataset
 from rankscope.tui.letters import Codes, find
 from rankscope.tui.model import Model
@@ -193,7 +193,7 @@ def _stem(description: str) -> str:
 
 def _hosts(model: Model) -> Ints:
     """The place of each rank's host among all hosts by name; unknown ones come last."""
-    hosts = known_hosts(model.dataset)
+    hosts = Places(model.dataset).hosts
     names = sorted(set(hosts.values()))
     place = {name: at for at, name in enumerate(names)}
     return np.array([place.get(hosts.get(rank, ""), len(names)) for rank in model.ranks.tolist()], np.int64)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.capture.numbers.recorded import MASK, calls, is_consistent, lines, rows, samples_of
+from tests.torch_forks import printed
 
 pytestmark = pytest.mark.torch
 
-LONGEST_S = 600.0
 RANKS = 4
 JOB = Path(__file__).with_name("job.py")
 TRAINED = ("ddp", "ddp_futures", "fsdp", "tensor_parallel")
@@ -25,16 +21,11 @@ PARTS = ("collectives", "crossed", "exchange", *TRAINED)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished job: that it finishes is the first test."""
     made = tmp_path_factory.mktemp("job")
-    command = [sys.executable, "-W", "ignore", str(JOB), str(made)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=LONGEST_S, check=False, start_new_session=True
-    )
-    assert done.returncode == 0, done.stderr
-    yield made
+    printed([str(JOB), str(made)], tmp_path_factory.mktemp("printed"))
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from textual.pilot import Pilot
 from rankscope.analysis import analyse
 from rankscope.features.memory.page.memory_track import MemoryTrack, build_track
 from rankscope.features.traces.page.trace_board import TraceBoard
-from rankscope.schema import MEMORY, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import MEMORY
 from rankscope.tui.app import RankscopeApp
 from tests.builders import START_NS
 from tests.memory_writer import GIB
@@ -32,7 +33,7 @@ def samples(*told: tuple[int, int, int | None], device: str = "cuda:0", source: 
          held: None if size is None else size * GIB, "source": source}
         for rank, time, size in told
     ]  # fmt: skip
-    return pl.DataFrame(made, schema=dict(MEMORY))
+    return pl.DataFrame(made, schema=MEMORY)
 
 
 def track_of(memory: pl.DataFrame, offsets: dict[int, int] | None = None) -> MemoryTrack:

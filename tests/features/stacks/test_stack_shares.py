@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.analysis import analyse
 from rankscope.features.stacks.samples.decode import decode_profile
-from rankscope.features.stacks.share_text import folded_text, speedscope_profile, tree_text
+from rankscope.features.stacks.share_text import folded_text, share_section, speedscope_profile
 from rankscope.features.stacks.stack_shares import ShareTree, odd_rank, rank_differences, share_tree
+from rankscope.report.text import sections_text
 from rankscope.schema import Dataset
+from rankscope.schema.tables import SAMPLES
 from tests.builders import STEP_NS, JobBuilder
 
 MAIN = ("<module>", "train.py", 9)
@@ -30,7 +31,7 @@ def profiled(counts: dict[int, tuple[int, int]], job: JobBuilder | None = None) 
         for rank, seen in counts.items()
         for number, count in zip(ids, (*seen, 100), strict=True) if count
     ]  # fmt: skip
-    return replace(job.build(), samples=pl.DataFrame(rows, schema=dict(schema.SAMPLES)))
+    return replace(job.build(), samples=pl.DataFrame(rows, schema=SAMPLES))
 
 
 def tree_of(counts: dict[int, tuple[int, int]]) -> ShareTree:
@@ -40,6 +41,11 @@ def tree_of(counts: dict[int, tuple[int, int]]) -> ShareTree:
     return tree
 
 
+def tree_text(tree: ShareTree, rank: int | None = None) -> str:
+    """The tree as the command prints it."""
+    return sections_text([share_section(tree, rank)])
+
+
 def test_what_the_late_rank_does_that_others_do_not() -> None:
     tree = tree_of({0: (100, 0), 1: (50, 0), 2: (20, 80), 3: (100, 0)})
     assert odd_rank(tree) == 2 and tree.samples == {0: 100, 1: 50, 2: 100, 3: 100}
@@ -47,8 +53,11 @@ def test_what_the_late_rank_does_that_others_do_not() -> None:
     assert [frame.function for frame in more.path] == ["<module>", "step", "load", "read"]
     assert (more.own, more.others, less.own, less.others) == (0.8, 0.0, 0.2, 1.0)
     text = tree_text(tree)
-    assert "rank 2 is more than the others in\n   80%, others   0%  read data.py:8 < load < step\n" in text
-    assert any(line.startswith("  20% ##") and line.endswith("rank 2: 80%") for line in text.splitlines())
+    assert (
+        "rank 2 is more than the others in\n   share  others  call\n     80%      0%  read data.py:8 < load < step\n"
+        in text
+    )
+    assert any(line.split()[:5] == ["20%", "##", "rank", "2:", "80%"] for line in text.splitlines())
 
 
 def test_a_healthy_job_has_no_odd_rank() -> None:
@@ -95,7 +104,7 @@ def test_names_from_files_harm_no_terminal_and_no_line() -> None:
     evil = [("a;b\x1b[2J\n", "c\r.py", 1)]
     number = job.stacks.setdefault(tuple(evil), 0)
     row = {"rank": 0, "pid": 1, "thread": "", "thread_id": 1, "stack_id": number, "count": 3, "file": 0}
-    tree = share_tree(replace(job.build(), samples=pl.DataFrame([row], schema=dict(schema.SAMPLES))))
+    tree = share_tree(replace(job.build(), samples=pl.DataFrame([row], schema=SAMPLES)))
     assert tree is not None
     assert "\x1b" not in tree_text(tree) + folded_text(tree).decode() and folded_text(tree).count(b"\n") == 1
 

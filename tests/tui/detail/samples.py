@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from rankscope import schema
 from rankscope.analysis.model import Analysis, ChainStep, Culprit, Divergence, Evidence, Finding, GroupRef, Wait
 from rankscope.schema import Dataset, Frame
+from rankscope.schema.tables import OPS
 from tests.analysis.hosts import LOAD, LOOP, REDUCE, TAKE_GIL
 from tests.builders import START_NS, STEP_NS, JobBuilder
 
@@ -138,8 +138,8 @@ def large(ranks: int, absent: tuple[int, ...] = (), steps: int = 2) -> Dataset:
             **{name: pl.lit(text) for name, text in texts.items()},
         )
     )  # fmt: skip
-    missing = [pl.lit(None).alias(name) for name in schema.OPS if name not in ops.columns]
-    ops = ops.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in schema.OPS.items())
+    missing = [pl.lit(None).alias(name) for name in OPS if name not in ops.columns]
+    ops = ops.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in OPS.items())
     small = JobBuilder(3)
     for line in range(3):
         small.collective(ranks=[line], stack=(("step", "train.py", line), ("main", "main.py", 1)))

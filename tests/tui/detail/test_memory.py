@@ -12,7 +12,8 @@ from rankscope.analysis.model import Analysis
 from rankscope.features.memory.page.memory_grid import MOST_COLUMNS, memory_grids, row_bounds
 from rankscope.features.memory.page.memory_page import MemoryScreen
 from rankscope.features.memory.page.memory_text import rank_memory
-from rankscope.schema import MEMORY, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import MEMORY
 from tests.builders import START_NS
 from tests.features.memory.rules.test_memory_findings import leak
 from tests.memory_writer import GIB, MIB, sampled_job
@@ -29,7 +30,7 @@ def rows(*samples: tuple[int, int, int | None]) -> pl.DataFrame:
          "allocated": None if held is None else held * GIB, "source": "capture"}
         for rank, step, held in samples
     ]  # fmt: skip
-    return pl.DataFrame(made, schema=dict(MEMORY))
+    return pl.DataFrame(made, schema=MEMORY)
 
 
 def test_a_cell_holds_the_most_of_its_samples_and_lasts_until_the_next() -> None:

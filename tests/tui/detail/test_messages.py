@@ -8,11 +8,11 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis.model import Analysis
 from rankscope.features.logs.page.message_list import MESSAGE_COLUMNS, MessageList, Wanted, brief, date, when
 from rankscope.features.logs.page.messages_page import MessagesScreen, record_text, selection_at
 from rankscope.schema import Dataset
+from rankscope.schema.tables import MESSAGES
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS
 from tests.logs import LOG_FILES, SECOND, line, with_logs
@@ -174,7 +174,7 @@ async def test_of_two_hundred_thousand_messages_a_screen_is_made() -> None:
         file=(pl.col("row") % 64).cast(pl.UInt32), offset=pl.col("row"), text=pl.format("line {} of a log", "row"),
         role=pl.when(pl.col("row") % 1000 == 0).then(pl.lit("root")).otherwise(pl.lit("context")),
     )  # fmt: skip
-    messages = pl.concat([schema.empty(schema.MESSAGES), rows], how="diagonal_relaxed")
+    messages = pl.concat([MESSAGES.empty(), rows], how="diagonal_relaxed")
     async with opened(MessagesScreen(replace(dataset, messages=messages), Analysis("", "hang"))) as (app, pilot):
         await pilot.press("G", "pageup", "t", "r", "f", *"8-", "enter", "slash", *"line 1", "enter", "down")
         await pilot.pause()

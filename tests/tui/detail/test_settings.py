@@ -8,9 +8,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rankscope import schema
 from rankscope.analysis.model import Analysis, Evidence, Finding
-from rankscope.report.settings_section import SettingValue, all_settings, differing_settings, json_rows
+from rankscope.report.settings_section import (
+    SettingKeys,
+    SettingObject,
+    SettingValue,
+    ValueObject,
+    all_settings,
+    differing_settings,
+    json_keys,
+)
+from rankscope.schema.tables import SETTINGS
 from rankscope.text.secrets import HIDDEN
 from rankscope.tui.detail.screens.settings_page import SETTING_COLUMNS, SettingsScreen, setting_text
 from tests.logs import setting, with_logs
@@ -59,9 +67,9 @@ def test_processes_of_unknown_rank_are_counted() -> None:
 
 def test_secrets_differ_without_being_shown() -> None:
     told = [setting(r, "HF_TOKEN", "abc" if r else "xyz") for r in range(4)]
-    assert json_rows(with_logs(hang()[0], settings=told)) == [
-        {"name": "HF_TOKEN", "values": [{"value": HIDDEN, "ranks": (1, 2, 3)}, {"value": HIDDEN, "ranks": (0,)}]}
-    ]
+    values = [ValueObject(HIDDEN, (1, 2, 3)), ValueObject(HIDDEN, (0,))]
+    dataset, analysis = hang()
+    assert json_keys(with_logs(dataset, settings=told), analysis) == SettingKeys([SettingObject("HF_TOKEN", values)])
 
 
 async def test_all_settings_are_shown_when_asked_for_and_one_leads_to_its_rank() -> None:
@@ -128,7 +136,7 @@ def test_sixteen_thousand_ranks_with_forty_settings_are_folded() -> None:
         value=pl.when((pl.col("number") == 3) & (pl.col("rank") == 77)).then(pl.lit("odd")).otherwise(pl.lit("1")),
         source=pl.lit("nccl"),
     )  # fmt: skip
-    dataset = replace(large(4), settings=pl.concat([schema.empty(schema.SETTINGS), table], how="diagonal_relaxed"))
+    dataset = replace(large(4), settings=pl.concat([SETTINGS.empty(), table], how="diagonal_relaxed"))
     (one,) = differing_settings(dataset)
     assert one.values[1] == SettingValue("odd", (77,))
 

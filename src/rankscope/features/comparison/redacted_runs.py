@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rankscope.features.comparison.rules.model import ComparedRun
-from rankscope.report.redact import Redaction, distinct_texts, option_texts, replaced_texts
-from rankscope.schema.tables import text_columns
+from rankscope.report.redact import Redaction, distinct_texts, option_texts
+from rankscope.schema.tables import SCALARS
 
 
 def redacted_runs(redaction: Redaction, runs: Sequence[ComparedRun]) -> list[ComparedRun]:
@@ -22,16 +22,11 @@ def redacted_runs(redaction: Redaction, runs: Sequence[ComparedRun]) -> list[Com
 
 
 def _redacted(redaction: Redaction, run: ComparedRun) -> ComparedRun:
-    table = run.series
-    if not table.is_empty():
-        change = {"file": redaction.path}
-        held = text_columns("series", table.schema)
-        table = table.with_columns(replaced_texts(table[name], change.get(name, redaction.text)) for name in held)
     return replace(
         run,
         title=redaction.title(run.title),
         dataset=redaction.dataset(run.dataset),
-        series=table,
+        series=redaction.table(SCALARS, run.series),
         series_problems=tuple(map(redaction.text, run.series_problems)),
         options=redaction.options(run.options),
     )

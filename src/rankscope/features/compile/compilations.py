@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.compile.torch_trace.model import BREAK, TorchTrace
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.schema.tables import COMPILATIONS, SETTINGS
 
 SETTINGS_SOURCE = "torch-trace"
 LOGGED_KINDS = tuple(kind.name for kind in EVENTS.values() if kind.of_compiler)
@@ -28,10 +28,10 @@ def add_compilations(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFi
     # TORCH_TRACE gives each process a file of its own, restarts too
     used = newest_files(files, _written)
     rows = [row for file in used for row in _rows(file)]
-    told = pl.DataFrame(rows, schema=dict(schema.COMPILATIONS), orient="row")
+    told = pl.DataFrame(rows, schema=COMPILATIONS, orient="row")
     tables["compilations"] = pl.concat([tables.get("compilations", told.clear()), told])
     settings = [row for file in used for row in _settings(file)]
-    own = pl.DataFrame(settings, schema=dict(schema.SETTINGS))
+    own = pl.DataFrame(settings, schema=SETTINGS)
     tables["settings"] = pl.concat([tables["settings"], own]) if "settings" in tables else own
     return max((1 + file.source.rank for file in used if file.source.rank is not None), default=0)
 
@@ -69,10 +69,10 @@ def add_logged_compilations(tables: dict[str, pl.DataFrame]) -> None:
     messages = tables.get("messages")
     if messages is None or not messages["kind"].is_in(LOGGED_KINDS).any():
         return
-    before = tables.get("compilations", schema.empty(schema.COMPILATIONS))
+    before = tables.get("compilations", COMPILATIONS.empty())
     own = pl.col("kind").is_in(LOGGED_KINDS) & ~pl.col("rank").is_in(before["rank"].drop_nulls().implode())
     lines = messages.filter(own.fill_null(value=True) & pl.col("kind").is_in(LOGGED_KINDS)).sort("file", "offset")
-    found = pl.DataFrame(list(_logged(lines)), schema=dict(schema.COMPILATIONS), infer_schema_length=None)
+    found = pl.DataFrame(list(_logged(lines)), schema=COMPILATIONS, infer_schema_length=None)
     tables["compilations"] = pl.concat([before, found])
 
 

@@ -1,25 +1,23 @@
-"""Rows of `memory`: samples of the capture, messages of allocators that failed, memory events of traces."""
+"""Rows of `memory` from samples of the capture, and from messages of allocators that failed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
+from rankscope.assemble.memory_table import memory_rows, with_memory
 from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.memory.memory_messages import MARKS, read_out_of_memory
 from rankscope.features.memory.memory_samples import SAMPLE_NUMBERS, MemorySamples
-from rankscope.features.traces.read.model import MEMORY_NUMBERS
-from rankscope.features.traces.rows.trace_window import TraceWindow
-from rankscope.parsers.matrices import NULL
+from rankscope.schema.tables import MEMORY
 
-_TYPES = {0: schema.HOST, 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuseone"}
-"""Names of c10::DeviceType; torch_npu and other vendors are "privateuseone"."""
+MESSAGE_PATTERNS = ("cuda-out-of-memory", "host-allocation")
+"""Known errors whose messages have sizes."""
 MOST_MESSAGES = 1 << 12
 """Most messages that are read: a job that goes on after each failed request may print many."""
 
@@ -29,7 +27,8 @@ def add_samples(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], 
     chosen, pattern = run.attempt, run.pattern
     files = rank_files(sources, MemorySamples, chosen, pattern, lambda _, one: FileOwner(one.rank, one.host, one.pid))
     newest = newest_files(files, lambda file: file.content.started_ns or 0)
-    _put(tables, [_sample_rows(file) for file in newest])
+    if newest:
+        tables["memory"] = with_memory(tables.get("memory"), [_sample_rows(file) for file in newest])
     return max((max(_rank(file) + 1, file.content.world_size or 0) for file in newest), default=0)
 
 
@@ -42,12 +41,14 @@ def _sample_rows(file: RankFile[MemorySamples]) -> pl.DataFrame:
     source.used = True
     columns: dict[str, Any] = dict(zip(SAMPLE_NUMBERS, content.numbers, strict=True))
     devices = np.array([*content.devices, ""], object)[columns.pop("device")].tolist()
-    return _frame({**columns, "device": devices}, _rank(file), content.host or None, place, "capture")
+    return memory_rows({**columns, "device": devices}, _rank(file), content.host or None, place, "capture")
 
 
 def add_message_rows(tables: dict[str, pl.DataFrame]) -> None:
     """Adds the sizes in messages of allocators that failed. A message that a log has twice counts once."""
     texts = tables["messages"]
+    if not texts["pattern"].is_in(MESSAGE_PATTERNS).any():
+        return
     told = texts.filter(pl.col("text").str.contains_any(list(MARKS)) & pl.col("rank").is_not_null())
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     # of an exception and its last line, the line
@@ -55,51 +56,8 @@ def add_message_rows(tables: dict[str, pl.DataFrame]) -> None:
         found = read_out_of_memory(row["text"])
         if found is not None:
             place = {name: row[name] for name in ("rank", "host", "time_ns", "file", "line")}
-            sizes = {name: value for name, value in found._asdict().items() if name in schema.MEMORY}
+            sizes = {name: value for name, value in found._asdict().items() if name in MEMORY}
             rows.setdefault((row["rank"], row["file"], found), {**place, **sizes, "source": "log"})
     if rows:
-        _put(tables, [pl.DataFrame(list(rows.values()), schema=dict(schema.MEMORY))])
-
-
-def add_event_rows(
-    tables: dict[str, pl.DataFrame], before: Mapping[str, pl.DataFrame], found: Sequence[TraceWindow]
-) -> None:
-    """Adds the memory events of traces to the rows `before` them."""
-    parts = [_event_rows(window) for window in found if window.content.memory.size and window.content.writers == 1]
-    if parts:
-        tables["memory"] = before.get("memory", schema.empty(schema.MEMORY))
-        _put(tables, parts)
-
-
-def _event_rows(window: TraceWindow) -> pl.DataFrame:
-    columns: dict[str, Any] = dict(zip(MEMORY_NUMBERS, window.content.memory, strict=True))
-    types, places = columns.pop("type").tolist(), columns.pop("index").tolist()
-    names = {
-        key: kind
-        if (kind := _TYPES.get(key[0], f"device{max(key[0], 0)}")) == schema.HOST
-        else f"{kind}:{max(key[1], 0)}"
-        for key in set(zip(types, places, strict=True))
-    }
-    columns["time_ns"] = columns["time_ns"] + window.base_ns
-    devices = [names[key] for key in zip(types, places, strict=True)]
-    # the allocator of the host reserves nothing, and says 0
-    columns["reserved"] = np.where(np.array(devices) == schema.HOST, NULL, columns["reserved"])
-    return _frame({**columns, "device": devices}, window.rank, window.host or None, window.place, "profiler")
-
-
-def _frame(columns: Mapping[str, Any], rank: int, host: str | None, place: int, source: str) -> pl.DataFrame:
-    same = {"rank": rank, "host": host, "file": place, "source": source}
-    told = pl.DataFrame(dict(columns)).with_columns(
-        pl.when(pl.col(name) == NULL).then(None).otherwise(pl.col(name)).alias(name)
-        for name in columns if name != "device"
-    ).with_columns(**{name: pl.lit(value) for name, value in same.items()})  # fmt: skip
-    return told.select(
-        (pl.col(name) if name in told.columns else pl.lit(None)).cast(dtype).alias(name)
-        for name, dtype in schema.MEMORY.items()
-    )
-
-
-def _put(tables: dict[str, pl.DataFrame], parts: Sequence[pl.DataFrame]) -> None:
-    known = [tables["memory"]] if "memory" in tables else []
-    if parts:
-        tables["memory"] = pl.concat([*known, *parts]).sort("rank", "device", "time_ns", maintain_order=True)
+        logged = pl.DataFrame(list(rows.values()), schema=dict(MEMORY))
+        tables["memory"] = with_memory(tables.get("memory"), [logged])

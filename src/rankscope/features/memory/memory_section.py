@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import polars as pl
+from msgspec import UNSET, UnsetType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.memory.rules.failed_requests import rate_text
 from rankscope.features.memory.rules.memory_peers import kind_of
 from rankscope.features.memory.rules.model import MEMORY_RESULTS, MemoryAnalysis
 from rankscope.report.blocks import Grid, Section
+from rankscope.report.json import Count, Moment, Rank, ReportPart
 from rankscope.schema import Dataset
 from rankscope.text.wording import byte_count
 
@@ -47,24 +48,53 @@ def section(_: Dataset, analysis: Analysis) -> Iterator[Section]:
     yield Section(TITLE, (Grid(head=HEAD, rows=rows, numbers=tuple(range(len(HEAD))), narrow=7, more=more),))
 
 
-def json_keys(_: Dataset, analysis: Analysis) -> dict[str, Any]:
-    """The key `memory` of the JSON report, only where samples of memory were read."""
+class GrowthObject(ReportPart):
+    """Growth of memory, in bytes a unit, with its interval at 95 %; infinite ends are null."""
+
+    slope: float
+    low: float | None
+    high: float | None
+    unit: Literal["step", "second"]
+    first: int
+    last: int
+    samples: Count
+
+
+class HeldMemoryObject(ReportPart):
+    """Memory that a rank held on a device, in bytes."""
+
+    rank: Rank | None
+    device: str
+    samples: Count
+    peak: int | None
+    last: int | None
+    reserved: int | None
+    capacity: int | None
+    last_ns: Moment | None
+    growth: GrowthObject | None
+
+
+class MemoryObject(ReportPart):
+    """Memory of ranks."""
+
+    ranks: Sequence[HeldMemoryObject]
+
+
+class MemoryKeys(ReportPart):
+    """The key of memory in the JSON report, only where samples of memory were read."""
+
+    memory: MemoryObject | UnsetType = UNSET
+
+
+def json_keys(_: Dataset, analysis: Analysis) -> MemoryKeys:
+    """Memory of each rank on each device."""
     memory = MEMORY_RESULTS.find(analysis)
-    return {} if memory is None else {"memory": json_object(memory)}
-
-
-def json_object(memory: MemoryAnalysis) -> dict[str, Any]:
-    """The key `memory` of the JSON report."""
-    growths = {(growth.rank, growth.device): growth for growth in memory.growths}
-    rows = []
-    for row in memory.held.drop("host").iter_rows(named=True):
-        found = growths.get((row["rank"], row["device"]))
-        rows.append({**row, "growth": None if found is None else {
-            "slope": found.slope, "low": _finite(found.low), "high": _finite(found.high), "unit": found.unit,
-            "first": found.first, "last": found.last, "samples": found.samples,
-        }})  # fmt: skip
-    return {"ranks": rows}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    if memory is None:
+        return MemoryKeys()
+    ranks = HeldMemoryObject.of_rows(memory.held.with_columns(growth=None))
+    growths: dict[tuple[int | None, str], GrowthObject] = {
+        (growth.rank, growth.device): GrowthObject.of(growth) for growth in memory.growths
+    }
+    for held in ranks:
+        held.growth = growths.get((held.rank, held.device))
+    return MemoryKeys(MemoryObject(ranks))

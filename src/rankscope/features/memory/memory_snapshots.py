@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
 from rankscope.assemble.rank_files import FileOwner, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.memory.snapshots.model import MemorySnapshot
+from rankscope.schema.tables import ALLOCATIONS, SNAPSHOTS
 
 
 def add_snapshots(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
@@ -25,9 +25,9 @@ def add_snapshots(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile]
         source.used = True
         devices += [(source.rank, place, *one) for one in content.devices]
         held += _allocations(content, source.rank, place, stacks)
-    found = pl.DataFrame(devices, schema=dict(schema.SNAPSHOTS), orient="row")
+    found = pl.DataFrame(devices, schema=SNAPSHOTS, orient="row")
     tables["snapshots"] = found.sort("rank", "file", "device", nulls_last=True, maintain_order=True)
-    tables["allocations"] = pl.DataFrame(held, schema=dict(schema.ALLOCATIONS), orient="row")
+    tables["allocations"] = pl.DataFrame(held, schema=ALLOCATIONS, orient="row")
     tables["stacks"] = stacks.table()
     last = found["rank"].max()
     return 1 + last if isinstance(last, int) else 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from rankscope.features.memory.rules.snapshot_holders import DeviceMemory, Lines, LoneHolder, SnapshotMemory
+from rankscope.features.memory.rules.snapshot_holders import DeviceMemory, Holder, Lines, LoneHolder, SnapshotMemory
 from rankscope.report.blocks import Block, Grid, Prose, Records, Section
 from rankscope.report.markdown import sections_markdown
 from rankscope.report.text import sections_text
@@ -23,6 +23,26 @@ MOST_FULL = 8
 """Most devices whose places are listed, the fullest; of the others only the sizes."""
 TITLE = "Memory snapshots"
 Unread = Sequence[tuple[str, str]]
+
+
+class HolderColumn(NamedTuple):
+    """A column of the places that hold memory of a device."""
+
+    heading: str
+    cell: Callable[[bool, Holder], str]
+    """Its text, by whether the history of the device tells its peak, and the place."""
+    width: int
+    """Its characters on the page of the screen."""
+
+
+HOLDER_COLUMNS = (
+    HolderColumn("at peak", lambda has_peak, holder: byte_count(holder.at_peak) if has_peak else "-", 9),
+    HolderColumn("at dump", lambda _, holder: byte_count(holder.at_dump), 9),
+    HolderColumn("live", lambda _, holder: f"{holder.blocks:,}", 6),
+)
+"""The sizes of a place, as the report and the screen list them before its lines."""
+ALLOCATED_BY = "allocated by"
+"""The heading of the lines of a place."""
 
 
 def render_snapshots(memory: SnapshotMemory, unread: Unread, form: str, is_redacted: bool = False) -> str:
@@ -44,7 +64,7 @@ def snapshot_sections(memory: SnapshotMemory, unread: Unread) -> Iterator[Sectio
             (str(one.rank), byte_count(one.held), _others(one), holder_text(one.lines))
             for one in memory.lone[:MOST_LONE]
         ]
-        head = ("rank", "held", "others", "allocated by")
+        head = ("rank", "held", "others", ALLOCATED_BY)
         grids = (Grid(head=head, rows=rows, numbers=(0, 1), wraps=True),) if rows else ()
         yield Section(sentence(lone_title(memory)), grids or (Prose("Nothing is held by one rank alone."),))
     full = _fullest(memory)
@@ -67,13 +87,14 @@ def _device_blocks(device: DeviceMemory, listed: bool) -> Iterator[Block]:
     if listed:
         has_peak = device.facts["peak"] is not None
         rows = [
-            (byte_count(x.at_peak) if has_peak else "-", byte_count(x.at_dump), f"{x.blocks:,}", holder_text(x.lines))
-            for x in device.holders[:MOST_HOLDERS]
+            (*(column.cell(has_peak, holder) for column in HOLDER_COLUMNS), holder_text(holder.lines))
+            for holder in device.holders[:MOST_HOLDERS]
         ]
         if rest := device.holders[MOST_HOLDERS:]:
             peak, dump = (byte_count(sum(getattr(one, name) for one in rest)) for name in ("at_peak", "at_dump"))
             rows.append((peak, dump, "", plural(len(rest), "more place")))
-        yield Grid(head=("at peak", "at dump", "live", "allocated by"), rows=rows, numbers=(0, 1, 2), wraps=True)
+        head = (*(column.heading for column in HOLDER_COLUMNS), ALLOCATED_BY)
+        yield Grid(head=head, rows=rows, numbers=tuple(range(len(HOLDER_COLUMNS))), wraps=True)
 
 
 def holder_text(lines: Lines) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import polars as pl
+from msgspec import UNSET, UnsetType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.model.model import MODEL_RESULTS, ModelAnalysis
 from rankscope.features.model.shard_outliers import COVERAGES
 from rankscope.report.blocks import Grid, Prose, Section
+from rankscope.report.json import Count, Rank, ReportPart
 from rankscope.schema import Dataset
 from rankscope.text.wording import byte_count
 
@@ -59,11 +63,41 @@ def section(_: Dataset, analysis: Analysis) -> Iterator[Section]:
     yield Section(TITLE, (Grid(head=head, rows=rows, numbers=tuple(range(len(head))), more=more), *notes))
 
 
-def json_keys(_: Dataset, analysis: Analysis) -> dict[str, Any]:
-    """The key `model` of the JSON report, only where records of models were read."""
+class HeldModelObject(ReportPart):
+    """Parameters that a rank holds, in bytes."""
+
+    rank: Rank
+    parameters: Count
+    bytes: Count
+    gradient_bytes: Count
+    state_bytes: Count
+    sharded: Count
+    whole: Count
+    total: Count
+    replicated: Count
+    ignored: Count
+    unwrapped: Count
+    partial: Count
+    buffer_bytes: Count
+    differs: bool
+
+
+class ModelObject(ReportPart):
+    """Models of ranks."""
+
+    ranks: Sequence[HeldModelObject]
+
+
+class ModelKeys(ReportPart):
+    """The key of models in the JSON report, only where records of models were read."""
+
+    model: ModelObject | UnsetType = UNSET
+
+
+def json_keys(_: Dataset, analysis: Analysis) -> ModelKeys:
+    """The parameters of each rank, and whether it differs from its peers."""
     model = MODEL_RESULTS.find(analysis)
     if model is None:
-        return {}
-    odd = model.odd_ranks
-    rows = model.held.drop("stage").iter_rows(named=True)
-    return {"model": {"ranks": [{**row, "differs": row["rank"] in odd} for row in rows]}}
+        return ModelKeys()
+    differs = pl.col("rank").is_in(list(model.odd_ranks))
+    return ModelKeys(ModelObject(HeldModelObject.of_rows(model.held.with_columns(differs=differs))))

@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import FileOwner, RankFile, newest_files, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.model.model_records import ModelRecord, ParameterLine, Run, layout_of
+from rankscope.schema.tables import PARAMETERS, WRAPPERS
 from rankscope.text.wording import plural
 
 MOST_ROWS = 1 << 22
@@ -45,7 +45,7 @@ def add_parameters(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile
         found = {rank: peers.number(rank) for rank in newest}
         told = pl.DataFrame({"rank": list(found), "peers": list(found.values())}, {"rank": pl.Int32, "peers": pl.Int32})
         table = pl.concat(parts).drop("peers").join(told, on="rank", how="left", maintain_order="left")
-        tables["parameters"] = table.select(list(schema.PARAMETERS))
+        tables["parameters"] = table.select(list(PARAMETERS))
     return world
 
 
@@ -98,13 +98,13 @@ def _frame(record: ModelRecord, rank: int, place: int) -> pl.DataFrame:
     """The rows of a rank, without its peers."""
     rows = [_values(record, line) for line in record.parameters]
     same = {"rank": rank, "file": place}
-    dtypes = {name: dtype for name, dtype in schema.PARAMETERS.items() if name not in ("rank", "file", "line")}
+    dtypes = {name: dtype for name, dtype in PARAMETERS.items() if name not in ("rank", "file", "line")}
     columns = zip(*rows, strict=True) if rows else ((),) * len(dtypes)
     told = pl.DataFrame([
         pl.Series(name, column, dtype) for (name, dtype), column in zip(dtypes.items(), columns, strict=True)
     ]).with_row_index("line", 2)  # fmt: skip
     told = told.with_columns(**{name: pl.lit(value) for name, value in same.items()})
-    return told.select(pl.col(name).cast(dtype) for name, dtype in schema.PARAMETERS.items())
+    return told.select(pl.col(name).cast(dtype) for name, dtype in PARAMETERS.items())
 
 
 def _values(record: ModelRecord, line: ParameterLine) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ def _values(record: ModelRecord, line: ParameterLine) -> tuple[Any, ...]:
     names = [*(mesh.names if mesh is not None else ()), *("",) * len(sizes)]
     return (
         line.name, line.shape, line.local, line.dtype, line.requires_grad, line.buffer, line.device,
-        line.wrapper or "" if line.wrapper is None or line.wrapper in schema.WRAPPERS else _OTHER,
+        line.wrapper or "" if line.wrapper is None or line.wrapper in WRAPPERS else _OTHER,
         " ".join(line.placements or ()), _mesh_text(names, sizes), layout,
         _layout(line.gradient_placements, sizes, layout if line.gradient_bytes else None),
         _layout(line.state_placements, sizes, layout if line.state_bytes else None),

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+
+from msgspec import UNSET, UnsetType
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.numbers.rules.model import NUMBER_RESULTS, RULES, NumberResults
+from rankscope.features.numbers.rules.model import NUMBER_RESULTS, RULES
+from rankscope.kinds.finding_kinds import Standing
 from rankscope.report.blocks import Bullets, Grid, Section
+from rankscope.report.json import Count, ReportPart
 from rankscope.schema import Dataset
 
-HEAD = ("rule", "limit", "asked", "broken", "statement")
+
+class RuleObject(ReportPart):
+    """A rule about numbers, and how often it was asked and broken."""
+
+    rule: str
+    limit: Standing
+    asked: Count
+    broken: Count
+    statement: str
 
 
-def section(_: Dataset, analysis: Analysis) -> Iterator[Section]:
-    """The rules that were asked, and what a reference run adds, in a report for people."""
+class NumbersObject(ReportPart):
+    """The rules about numbers."""
+
+    rules: Sequence[RuleObject]
+    notes: Sequence[str]
+
+
+class NumberKeys(ReportPart):
+    """The key of numbers in the JSON report, only where there are summaries of tensors."""
+
+    numbers: NumbersObject | UnsetType = UNSET
+
+
+def json_keys(_: Dataset, analysis: Analysis) -> NumberKeys:
+    """The rules that were asked, and what a reference run adds."""
     numbers = NUMBER_RESULTS.find(analysis)
     if numbers is None or not numbers.counts:
-        return
-    rows = [
-        (rule, standing, f"{asked:,}", f"{broken:,}", statement)
-        for rule, standing, asked, broken, statement in _rule_rows(numbers)
+        return NumberKeys()
+    rules = [
+        RuleObject(rule.name, rule.standing, count.asked, count.broken, rule.statement)
+        for rule, count in ((RULES[count.rule], count) for count in numbers.counts)
     ]
+    return NumberKeys(NumbersObject(rules, numbers.notes))
+
+
+def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
+    """The rules that were asked, and what a reference run adds, in a report for people."""
+    numbers = json_keys(dataset, analysis).numbers
+    if numbers is UNSET:
+        return
+    rows = [(rule.rule, rule.limit, f"{rule.asked:,}", f"{rule.broken:,}", rule.statement) for rule in numbers.rules]
     notes = [Bullets([note[:1].upper() + note[1:] for note in numbers.notes], "Reference run")] if numbers.notes else []
-    yield Section("Rules about numbers", (Grid(head=HEAD, rows=rows, numbers=(2, 3)), *notes))
-
-
-def json_keys(_: Dataset, analysis: Analysis) -> dict[str, Any]:
-    """The key `numbers` of the JSON report, only where there are summaries of tensors."""
-    numbers = NUMBER_RESULTS.find(analysis)
-    if numbers is None or not numbers.counts:
-        return {}
-    rules = [dict(zip(HEAD, row, strict=True)) for row in _rule_rows(numbers)]
-    return {"numbers": {"rules": rules, "notes": numbers.notes}}
-
-
-def _rule_rows(numbers: NumberResults) -> list[tuple[str, str, int, int, str]]:
-    known = [(RULES[count.rule], count) for count in numbers.counts]
-    return [(rule.name, rule.standing, count.asked, count.broken, rule.statement) for rule, count in known]
+    grid = Grid(head=RuleObject.__struct_fields__, rows=rows, numbers=(2, 3))
+    yield Section("Rules about numbers", (grid, *notes))

@@ -21,9 +21,10 @@ import polars as pl
 
 from rankscope.analysis.logical_time import p2p_pairs, whole_ranks
 from rankscope.analysis.signatures import element_count
-from rankscope.features.traces.rules.matching import COALESCED_OP
+from rankscope.assemble.op_names import COALESCED_OP
 from rankscope.kinds.event_kinds import LEFT_OUT
-from rankscope.schema import OPS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import OPS
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
 

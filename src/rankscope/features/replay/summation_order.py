@@ -12,7 +12,7 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.settings_comparison import ENV_NAME, ProcessSettings, process_settings
+from rankscope.analysis.settings_comparison import ENV_NAME, ORDER_NAME, ProcessSettings, process_settings
 from rankscope.analysis.signatures import with_signatures
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -22,13 +22,6 @@ from rankscope.text.wording import plural
 Standing = Literal["broken", "open", "fixed"]
 """broken: sums need not repeat, so a replay is not needed; open: a replay may tell; fixed: the rule is kept."""
 
-CARRIED = re.compile(
-    r"(?:NCCL|RCCL)_(?:ALGO|PROTO|(?:MIN|MAX)_(?:NCHANNELS|CTAS|NRINGS)|NCHANNELS_PER_(?:NET_)?PEER|NTHREADS"
-    r"|BUFFSIZE|LL128_NTHREADS|LL(?:128)?_BUFFSIZE|P2P_NET_CHUNKSIZE|(?:P2P|SHM)_DISABLE|NVLS_ENABLE|COLLNET_ENABLE"
-    r"|\w+_THRESHOLD)"
-    r"|HCCL_(?:DETERMINISTIC|ALGO|OP_EXPANSION_MODE)|LCCL_DETERMINISTIC|CUBLAS_WORKSPACE_CONFIG"
-)
-"""Settings that a replay takes over: they decide the order, and mean the same on other machines."""
 _BESIDE = re.compile(r"(?:NCCL|RCCL|GLOO|TORCH|HCCL)_[A-Z0-9_]+")
 """Other settings of communication: a replay leaves them as they are where it runs."""
 _SAFE = re.compile(r"[\w.,:;^=@+-]{1,100}")
@@ -84,7 +77,9 @@ def order_settings(dataset: Dataset, library: str) -> OrderSettings:
     """The settings of the job with what rules say of them, for the library that ran its reductions."""
     told = process_settings(dataset)
     usual = {name: _usual(told, name) for name in sorted({name for one in told for name in one.values})}
-    carried = {name: value for name, (value, _) in usual.items() if CARRIED.fullmatch(name) and _SAFE.fullmatch(value)}
+    carried = {
+        name: value for name, (value, _) in usual.items() if ORDER_NAME.fullmatch(name) and _SAFE.fullmatch(value)
+    }
     left = tuple(plain(name, 60) for name in usual if _BESIDE.fullmatch(name) and name not in carried)
     rows = [row for row in _told(told, usual, library) if row]
     return OrderSettings(carried, left, tuple(sorted(rows, key=lambda row: ("broken", "open", "fixed").index(row[0]))))

@@ -11,7 +11,6 @@ from typing import IO, NamedTuple
 import polars as pl
 
 from rankscope.assemble import file_names
-from rankscope.features.logs.read.log_files import is_text
 from rankscope.features.series.read import json_series
 from rankscope.features.series.read.event_files import is_event_file, read_event_file
 from rankscope.features.series.read.log_series import read_log_series
@@ -23,7 +22,7 @@ from rankscope.features.series.read.run_options import (
     log_options,
     tracked_options,
 )
-from rankscope.features.series.read.scalar_rows import POINTS, SCALARS
+from rankscope.features.series.read.scalar_rows import POINTS
 from rankscope.features.series.read.trackio_files import is_database, read_trackio_file, trackio_config
 from rankscope.features.series.read.user_pattern import read_pattern_series
 from rankscope.features.series.read.wandb_files import config_items, is_wandb_file, read_wandb_file
@@ -32,8 +31,10 @@ from rankscope.parsers.config_documents import NoConfigError
 from rankscope.parsers.contents import kinds_of
 from rankscope.parsers.file_access import NotAFileError, OutsideError, open_regular
 from rankscope.parsers.files.directory_walk import FoundPath, walk_paths
+from rankscope.parsers.line_blocks import is_text
 from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
+from rankscope.schema.tables import SCALARS
 
 _HEAD_BYTES = 1 << 16
 _SERIES = ["attempt", "file", "rank", "raw_name"]
@@ -131,7 +132,7 @@ def load_series(
         if points is not None and points.height:
             attempt = attempts.get(file_names.attempt_of(one.shown) or "", 0)
             frames.append(_placed(points, one.shown, attempt))
-    scalars = pl.concat(frames) if frames else pl.DataFrame(schema=SCALARS)
+    scalars = pl.concat(frames) if frames else SCALARS.empty()
     return SeriesFiles(scalars, problems, options.result())
 
 

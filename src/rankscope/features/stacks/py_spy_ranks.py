@@ -14,7 +14,7 @@ from rankscope.assemble.dump_ranks import LIKELY_RANKS, LIKELY_SHARE
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.stacks.py_spy import thread_roles
 from rankscope.features.stacks.py_spy.model import PY_SPY, Identity, SampledProcess, Snapshot
-from rankscope.schema import UNRANKED
+from rankscope.schema.tables import UNRANKED
 
 _LOCAL = re.compile(r"local[_.\-]?rank[_.\-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _OF_TORCHRUN = re.compile(r"(?:^|/)attempt_\d{1,6}/(\d{1,6})/(?:stdout|stderr)\.log$")

@@ -11,16 +11,17 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.attempts import Attempt
-from rankscope.assemble.gathering import Gathered, GatheredJob
+from rankscope.assemble.gathering import Gathered, GatheredJob, PrintedStacks
 from rankscope.assemble.operations import stack_table
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.stacks.py_spy.frame_interning import SnapshotCollector, clip_text, valid_pid
 from rankscope.features.stacks.py_spy.model import Identity, Snapshot
-from rankscope.features.stacks.py_spy.thread_roles import is_main
+from rankscope.features.stacks.py_spy.thread_roles import is_main, roles_of, title_rank
 from rankscope.features.stacks.py_spy_ranks import RankedStacks, claim_process_ranks, one_node
 from rankscope.kinds.input_kinds import DUPLICATE
-from rankscope.schema import UNRANKED
+from rankscope.parsers.contents import StackFrame
+from rankscope.schema.tables import THREADS, UNRANKED
 
 SLACK_NS = 60 * 1_000_000_000
 """Largest clock difference between hosts and file servers; two processes of one rank start further apart."""
@@ -55,7 +56,7 @@ def gather_stacks(job: GatheredJob) -> JobStacks | None:
     if not in_logs and not snapshots:
         return None
     _attempts(sources, runs)
-    seen = [*in_logs]
+    seen = list(map(_ranked, in_logs))
     seen += [
         RankedStacks(source, source.content)
         for source in snapshots
@@ -79,6 +80,22 @@ def gather_stacks(job: GatheredJob) -> JobStacks | None:
         return None
     world = max((1 + rank for stacks in kept for rank in stacks.ranks.values()), default=0)
     return JobStacks(world=world, seen=kept, places=job.places)
+
+
+def _ranked(printed: PrintedStacks) -> RankedStacks:
+    """Stacks that a file of another kind holds, as those of a file of their own."""
+    collector = SnapshotCollector()
+    for process in printed.processes:
+        titled = title_rank(process.command) if process.command else printed.rank
+        rank = titled if process.rank is None else process.rank
+        within = process.local_rank if rank is None else None
+        place = collector.process(valid_pid(process.pid), None, process.command, "", rank, within, process.tool)
+        for name, number, active, gil, frames in process.threads:
+            clipped = (StackFrame(clip_text(function), clip_text(file), line) for function, file, line in frames)
+            collector.thread(place, name, number, (active, gil), clipped)
+    snapshot = collector.result([])
+    snapshot.roles = roles_of(snapshot)
+    return RankedStacks(printed.source, snapshot, in_log=printed.in_log)
 
 
 def _in_time(seen: Sequence[RankedStacks]) -> None:
@@ -268,20 +285,20 @@ def thread_tables(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The tables `threads` and `stacks`. `places` are rows of `files` by the identity of a source."""
     if not seen:
-        return schema.empty(schema.THREADS), stacks
+        return THREADS.empty(), stacks
     ordered = sorted(seen, key=lambda s: places[id(s.source)])
     table, ids = stack_table([one.snapshot for one in ordered])
     beyond = 1 + max(
         (int(i) for i in (ops["stack_id"].max(), stacks["stack_id"].max()) if isinstance(i, int)), default=-1
     )
     table = table.with_columns((pl.col("stack_id") + beyond).cast(pl.UInt32))
-    columns: dict[str, list[Any]] = {name: [] for name in schema.THREADS}
+    columns: dict[str, list[Any]] = {name: [] for name in THREADS}
     numbers = ids.to_numpy()
     for one in ordered:
         count = len(one.snapshot.stacks)
         _append(columns, one, places[id(one.source)], (numbers[:count] + beyond).tolist())
         numbers = numbers[count:]
-    threads = pl.DataFrame(columns, schema=dict(schema.THREADS))
+    threads = pl.DataFrame(columns, schema=THREADS)
     return threads.sort("rank", "written_ns", maintain_order=True, nulls_last=True), pl.concat([stacks, table])
 
 

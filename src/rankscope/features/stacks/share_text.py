@@ -1,9 +1,9 @@
-"""Stacks over time as text, as folded stacks and as a profile of speedscope."""
+"""Stacks over time as a section of a report, as folded stacks and as a profile of speedscope."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from statistics import median
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from rankscope.features.stacks.stack_shares import ShareDifference, ShareNode, ShareTree, odd_rank, rank_differences
+from rankscope.report.blocks import Block, Grid, Prose, Section
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
 
-WIDTH = 80
 BAR = 10
 """Cells of the bar of a whole."""
 LEAST_SHARE = 0.01
@@ -25,37 +25,49 @@ DIFFERS = 0.1
 """Difference to the median share from which a rank is named behind a call."""
 
 
-def tree_text(tree: ShareTree, rank: int | None = None) -> str:
+def share_section(tree: ShareTree, rank: int | None = None) -> Section:
     """The tree, and the difference of one rank and the others: `rank`, or the one that differs most."""
-    told = odd_rank(tree) if rank is None else rank
+    differing = odd_rank(tree) if rank is None else rank
     counts = sorted(tree.samples.values())
     each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
-    lines = [f"stacks over time of {ranks_text(tree.ranks)}: {each} samples of each main thread", ""]
-    lines += _difference_lines(tree, told) if told is not None else ["no rank differs from the others", ""]
-    lines += ["share of the time, mean of all ranks; ranks that differ from most stand behind a call", ""]
-    nodes = [_row_line(row) for row in share_rows(tree)]
-    lines += nodes[:MOST_LINES]
-    if len(nodes) > MOST_LINES:
-        lines.append(f"and {plural(len(nodes) - MOST_LINES, 'more call')}: --export writes all of them")
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    rows = share_rows(tree)
+    left = len(rows) - MOST_LINES
+    calls = Grid(
+        title="share of the time, mean of all ranks; with the ranks that differ from most",
+        head=("mean", "", "ranks", "call"),
+        rows=[
+            (f"{row.mean:.0%}", row.bar, row.odd, f"{' ' * min(row.depth, 30)}{call_text(row.node.frame)}")
+            for row in rows[:MOST_LINES]
+        ],
+        numbers=(0,),
+        wraps=True,
+        more=f"and {plural(left, 'more call')}: --export writes all of them" if left > 0 else "",
+    )
+    differences = [Prose("no rank differs from the others")] if differing is None else _differences(tree, differing)
+    title = f"stacks over time of {ranks_text(tree.ranks)}: {each} samples of each main thread"
+    return Section(title, (*differences, calls))
 
 
-def _difference_lines(tree: ShareTree, rank: int) -> list[str]:
+def _differences(tree: ShareTree, rank: int) -> Sequence[Block]:
+    """The calls in which a rank is longer, and those in which it is shorter, than the others."""
     found = rank_differences(tree, rank)
-    if not found:
-        return [f"rank {rank} does what the others do", ""]
-    parts = [("more than the others", True), ("less than the others", False)]
-    lines = []
-    for title, more in parts:
-        own = [d for d in found if (d.more > 0) == more][:MOST_DIFFERENCES]
-        lines += [f"rank {rank} is {title} in", *map(_difference, own), ""] if own else []
-    return lines
+    longer, shorter = ([one for one in found if (one.more > 0) == more][:MOST_DIFFERENCES] for more in (True, False))
+    return [
+        Grid(
+            title=f"rank {rank} is {word} than the others in",
+            head=("share", "others", "call"),
+            rows=[(f"{one.own:.0%}", f"{one.others:.0%}", _called(one)) for one in differences],
+            numbers=(0, 1),
+            wraps=True,
+        )
+        for word, differences in (("more", longer), ("less", shorter))
+        if differences
+    ] or [Prose(f"rank {rank} does what the others do")]
 
 
-def _difference(one: ShareDifference) -> str:
-    callers = " < ".join(plain(f.function, 40) for f in one.path[-2:-4:-1])
-    text = f"  {one.own:>4.0%}, others {one.others:>4.0%}  {call_text(one.path[-1])}"
-    return f"{text} < {callers}"[: 2 * WIDTH] if callers else text
+def _called(one: ShareDifference) -> str:
+    """A call with its callers: "read data.py:8 < load < step"."""
+    return " < ".join([call_text(one.path[-1]), *(plain(frame.function, 40) for frame in one.path[-2:-4:-1])])
 
 
 def call_text(frame: Frame) -> str:
@@ -103,12 +115,6 @@ def _rows_below(node: ShareNode, tree: ShareTree, depth: int) -> Iterator[ShareR
         few = ranks if 2 * len(ranks) < len(tree.ranks) else ()
         yield ShareRow(depth, child, child.total / len(tree.ranks), few)
         yield from _rows_below(child, tree, depth + 1)
-
-
-def _row_line(row: ShareRow) -> str:
-    line = f"{row.mean:>5.0%} {row.bar} {' ' * min(row.depth, 30)}{call_text(row.node.frame)}"
-    room = WIDTH - len(row.odd) - 2
-    return f"{line[:room]:<{room}}  {row.odd}" if row.odd else line[:WIDTH]
 
 
 # Exports.

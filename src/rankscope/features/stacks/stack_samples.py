@@ -8,12 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
 from rankscope.assemble.rank_files import FileOwner, rank_files
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.stacks.samples.model import StackProfile
+from rankscope.schema.tables import SAMPLES
 
 
 def add_samples(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run: RunChoice) -> int:
@@ -22,7 +22,7 @@ def add_samples(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], 
     chosen, pattern = run.attempt, run.pattern
     stacks = LaterStacks(tables)
     rows = list(_rows(sources, chosen, pattern, stacks))
-    tables["samples"] = pl.DataFrame(rows, schema=dict(schema.SAMPLES), orient="row")
+    tables["samples"] = pl.DataFrame(rows, schema=SAMPLES, orient="row")
     tables["stacks"] = stacks.table()
     last = tables["samples"]["rank"].max()
     return 1 + last if isinstance(last, int) else 0

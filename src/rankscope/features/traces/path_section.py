@@ -1,10 +1,9 @@
-"""Critical paths, kernel patterns and counters for people and programs."""
+"""Critical paths, kernel patterns and counters for people."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -19,8 +18,6 @@ from rankscope.text.wording import LONGEST_RANGES, clipped, duration, plural, ra
 
 HEAD = ("ranks", "on the path", "compute", "comm", "memory", "launch", "host")
 _MOST_NAMES, _MOST_WAITS, _MOST_RANKS = 5, 4, 6
-MOST_NAMES_JSON = 50
-"""Names of parts in the JSON report, over all steps."""
 _LEAST_SHARE = 0.01
 """Smallest share of all steps that a person is told of."""
 _NEARLY = 0.9
@@ -116,7 +113,6 @@ def _waits(dataset: Dataset, traces: TraceAnalysis, steps: int) -> Iterator[str]
 # Kernel patterns and counters.
 
 _MOST_PATTERNS, _MOST_COUNTERS = 3, 8
-MOST_PATTERNS_JSON, MOST_COUNTERS_JSON = 50, 1000
 _LONGEST_PATTERN = 4
 """Kernels of a pattern that are named to people."""
 _ENGINE = "autograd::engine::evaluate_function: "
@@ -191,19 +187,3 @@ def _amounts(counters: list[str], counts: list[int], totals: list[float]) -> str
         f"{name} {total:.4g}" if _SUMS.search(name) else f"{name} {total / max(count, 1):.4g} (mean)"
         for name, (count, total) in sums.items()
     )
-
-
-def json_records(dataset: Dataset, traces: TraceAnalysis) -> dict[str, list[dict[str, Any]]]:
-    """The tables of the JSON report by key, as lists of objects."""
-    groups = {group.id: group.name for group in dataset.group_list}
-    waits = traces.handovers.drop("path").to_dicts()
-    return {
-        "critical_path": path_totals(traces.path).to_dicts(),
-        "critical_names": top_names(traces.path_names).head(MOST_NAMES_JSON).to_dicts(),
-        "critical_waits": [{**row, "group": groups.get(row["group"])} for row in waits],
-        "patterns": [
-            {**row, "kernels": row["kernels"].split(PATTERN_JOINT)}
-            for row in pattern_table(traces).head(MOST_PATTERNS_JSON).iter_rows(named=True)
-        ],
-        "counters": traces.counters.head(MOST_COUNTERS_JSON).to_dicts(),
-    }

@@ -1,9 +1,9 @@
-"""Results of traces for people and programs: time breakdown, last ranks, bandwidth, clocks."""
+"""Results of traces for people: time breakdown, last ranks, bandwidth, clocks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -153,59 +153,6 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
 def _more(count: int, noun: str) -> str:
     left = count - MOST_ROWS
     return f"and {plural(left, f'more {noun}')}; the JSON report has them all" if left > 0 else ""
-
-
-def json_keys(dataset: Dataset, analysis: Analysis) -> dict[str, Any]:
-    """The key `traces` of the JSON report."""
-    traces = TRACE_RESULTS.find(analysis)
-    if traces is None:
-        return {"traces": None}
-    return {"traces": {**json_object(dataset, traces), **path_section.json_records(dataset, traces)}}
-
-
-def json_object(dataset: Dataset, traces: TraceAnalysis) -> dict[str, Any]:
-    """The tables in full; files by their path."""
-    paths = dict(dataset.files.select("file", "path").iter_rows())
-    names = {g.id: g.name for g in dataset.group_list}
-    tables = {
-        name: _records(getattr(traces, name), paths, names)
-        for name in ("steps", "idle", "queues", "launches", "bandwidth", "last")
-    }
-    return {
-        "clocks": [
-            {"file": paths.get(file), "offset_ns": offset, "residual_ns": traces.residuals.get(file)}
-            for file, offset in traces.offsets.items()
-        ],
-        "clock_error_ns": traces.clock_error_ns,
-        "refused": traces.refused,
-        "matched": traces.matched["match"].n_unique(),
-        "recorded": traces.recorded,
-        "causes": [
-            {"rank": c.rank, "cause": c.cause, "what": c.what, "where": c.where, "detail": c.detail, "share": c.share,
-             "stack": c.stack}
-            for c in traces.causes.values()
-        ],
-        **tables,
-        "kernels": _records(_top(traces.kernels), paths, names),
-    }  # fmt: skip
-
-
-MOST_KERNELS_JSON = 20
-"""Most kernels of each file and kind in the JSON report."""
-
-
-def _top(kernels: pl.DataFrame) -> pl.DataFrame:
-    return kernels.filter(pl.col("total_ns").rank("ordinal", descending=True).over("file", "kind") <= MOST_KERNELS_JSON)
-
-
-def _records(table: pl.DataFrame, paths: dict[int, str], names: dict[int, str]) -> list[dict[str, Any]]:
-    rows = table.drop("track", "row", strict=False).to_dicts()
-    for row in rows:
-        if "file" in row:
-            row["file"] = paths.get(row["file"])
-        if "group" in row:
-            row["group"] = names.get(row["group"])
-    return rows
 
 
 # The last ranks at collectives, for people: counts by group, and a list for a short window.

@@ -13,7 +13,8 @@ from rankscope.analysis.model import Analysis, ChainStep, Finding
 from rankscope.analysis.presence import Frontier
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import DETAIL_PARTS
-from rankscope.schema import SOURCES, Dataset, Frame, Group
+from rankscope.schema import Dataset, Frame, Group
+from rankscope.schema.tables import SOURCES
 from rankscope.tui.detail.operation_index import OpIndex, Row, one
 from rankscope.tui.detail.operation_text import group_short
 from rankscope.tui.detail.peers import PARTLY, UNFINISHED, Fold, Peers, collective, fold, pair, state_label, waiting_for

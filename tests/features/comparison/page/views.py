@@ -12,7 +12,7 @@ from rankscope.features.comparison.page.aligned_lanes import paired_lanes
 from rankscope.features.comparison.page.compared_view import ComparedView
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.run_sides import WholeComparison, compare_in_full
-from rankscope.features.series.read.scalar_rows import SCALARS
+from rankscope.schema.tables import SCALARS
 from tests.features.comparison.rules.pairs import edited, job_of, larger, one_run, renamed, twice
 from tests.simulator.instructions import Collective
 from tests.simulator.scenario import SMALL

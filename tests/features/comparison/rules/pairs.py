@@ -14,7 +14,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.load import load
 from rankscope.features.comparison.rules.model import ComparedRun
-from rankscope.features.series.read.scalar_rows import SCALARS
+from rankscope.schema.tables import SCALARS
 from tests.simulator.instructions import P2P, Batch, Collective, Instruction
 from tests.simulator.job import Plan, plan, run
 from tests.simulator.options import DumpOptions, Moment

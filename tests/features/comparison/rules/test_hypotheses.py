@@ -22,9 +22,9 @@ from rankscope.features.comparison.rules.schedule_comparison import (
     ScheduleComparison,
     ScheduleRows,
 )
-from rankscope.features.series.read.scalar_rows import SCALARS
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionTree, RunOptions, printed_options
+from rankscope.schema.tables import SCALARS
 
 STEPS = 12
 LOSS = [4.0 - 0.1 * step for step in range(STEPS)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from rankscope.features.comparison.rules.series_comparison import common_series, compare_series, recomputed
-from rankscope.features.series.read.scalar_rows import SCALARS
+from rankscope.schema.tables import SCALARS
 
 
 def told(

@@ -10,7 +10,7 @@ from rankscope.analysis import analyse
 from rankscope.features.comparison.rules.model import ComparedRun
 from rankscope.features.comparison.rules.run_comparison import compare_runs
 from rankscope.features.comparison.rules.settings_differences import SettingChange, compare_settings
-from rankscope.schema import SETTINGS
+from rankscope.schema.tables import SETTINGS
 from tests.builders import JobBuilder
 
 

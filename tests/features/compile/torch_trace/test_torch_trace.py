@@ -85,6 +85,13 @@ def test_hostile_lines_do_no_harm(line: bytes) -> None:
     assert content.rank == 3 and [row.compile_id for row in content.compilations][-2:] == ["0/1", "1/0"]
 
 
+def test_the_id_of_a_compilation_holds_no_words_of_a_file() -> None:
+    # it is shown as it is, with names and secrets
+    begun = b'{"dynamo_start": {"stack": []}, "frame_id": "of alice, password=hunter2", "frame_compile_id": 0}\n'
+    (row,) = decode_torch_trace(begun).compilations
+    assert (row.compile_id, row.what) == ("", "recompile")
+
+
 def test_files_become_rows_with_ranks(tmp_path: Path) -> None:
     new, other = CompilerLog(3), CompilerLog(0)
     new.compile("4/0", at_ns=START_NS + 9_000_000_000)

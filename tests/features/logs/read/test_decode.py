@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rankscope.features.logs.read import bounded_rows, decode, log_decoder
 from rankscope.features.logs.read.model import CHECKPOINT_STEP, LogContent, log_from
 from rankscope.features.logs.read.stretches import LogJoiner
+from rankscope.parsers import line_blocks
 from rankscope.parsers.files.reader import read_file
 from tests.features.logs.read.lines import coll, info, life, log, read
 from tests.features.logs.read.nccl.test_operations import facts
@@ -86,7 +87,7 @@ def test_blocks_of_any_size_say_the_same(size: int) -> None:
     data = "".join(f"{line}\n" for line in job()).encode()
     whole = read(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode, "BLOCK_BYTES", size)
+        patch.setattr(line_blocks, "BLOCK_BYTES", size)
         patch.setattr(log_decoder, "FOLD_ROWS", 7)
         small = read(data)
     if size > 400:
@@ -97,7 +98,7 @@ def test_blocks_of_any_size_say_the_same(size: int) -> None:
 def test_a_long_log_is_kept_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_rows, "TAIL_ROWS", 50)
     monkeypatch.setattr(log_decoder, "FOLD_ROWS", 100)
-    monkeypatch.setattr(decode, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", 10_000)
     steps = 3 * CHECKPOINT_STEP + 10
     content = log(info(life()), *(info(coll(count=k)) for k in range(steps)))
     assert content.comms[0].collectives == content.rows == steps

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from rankscope.features.logs.read import decode, log_files
+from rankscope.features.logs.read import log_files
 from rankscope.features.logs.read.model import LogContent
 from rankscope.features.logs.read.stretches import GrowingLog
+from rankscope.parsers import line_blocks
 from rankscope.parsers.files.reader import FileContent, read_file
 from tests.features.logs.read.lines import coll, info, life
 from tests.features.logs.read.lines import read as decoded
 from tests.features.logs.read.test_decode import in_ranges
 from tests.features.logs.read.test_growing import read_on
 
-ZEROS = (1, 5_000, 1 << 16, 2 * decode.BLOCK_BYTES + 5)
+ZEROS = (1, 5_000, 1 << 16, 2 * line_blocks.BLOCK_BYTES + 5)
 
 
 def lines(first: int, count: int) -> bytes:

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from rankscope.features.logs.read.log_record import Record
-from rankscope.features.logs.read.record_reader import LINE_BYTES, RecordSplitter
+from rankscope.features.logs.read.record_reader import RecordSplitter
+from rankscope.parsers.line_blocks import LINE_BYTES
 from tests.features.logs.read.lines import coll, info
 
 LINE = info(coll())

@@ -11,7 +11,8 @@ import pytest
 from rankscope.analysis import analyse
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.report.text import render_text
-from rankscope.schema import THREADS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import THREADS
 from tests.assemble.test_load import hung_job, write
 
 C10D = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"

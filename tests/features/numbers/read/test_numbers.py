@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rankscope import schema
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.features.numbers.read import decode
 from rankscope.features.numbers.read.decode import decode_numbers, looks_like_numbers, read_numbers
 from rankscope.features.numbers.read.model import numbers_from
 from rankscope.parsers.contents import NotThisKindError
+from rankscope.schema.tables import TENSORS
 from tests.builders import JobBuilder
 from tests.numbers_writer import NumbersJob, cast
 
@@ -117,7 +117,7 @@ def test_files_become_one_table(tmp_path: Path) -> None:
         json.dumps({**HEADER, "rank": 1, "time_ns": 1}).encode() + b"\n"
     )
     dataset = load([tmp_path], LoadOptions(is_sampled=True))
-    assert dict(dataset.tensors.schema) == dict(schema.TENSORS)
+    assert dict(dataset.tensors.schema) == dict(TENSORS)
     assert dataset.tensors["rank"].to_list() == [0, 0, 1, 1, 1, 1]
     assert (dataset.world_size, dataset.seen_ranks, dataset.missing_ranks) == (4, (0, 1), ())
     row = dataset.tensors.filter(name="w").row(0, named=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis
-from rankscope.features.numbers.rules.number_findings import with_numbers
+from rankscope.features.numbers.rules.number_findings import NumbersJudgement, with_numbers
 from rankscope.features.numbers.rules.reference import judge_beside
 from tests.numbers_writer import NumbersJob, cast
 
@@ -63,3 +63,10 @@ def test_a_law_behind_the_first_difference_is_told_in_the_verdict() -> None:
     analysis = with_numbers(Facts(run), Analysis("", "unknown"), judge_beside(run, job().dataset()))
     assert analysis.verdict.startswith("no number is proven wrong, but: rank 2 first differs from the reference in")
     assert [finding.caused_by for finding in analysis.findings] == [None, "f1"]
+
+
+def test_rules_that_hold_do_not_take_back_what_was_found_before_them() -> None:
+    run = job("activation").dataset()
+    before = with_numbers(Facts(run), Analysis("", "unknown"), judge_beside(run, job().dataset()))
+    after = with_numbers(Facts(run), before, NumbersJudgement((), ()))
+    assert (after.status, after.verdict, after.findings) == (before.status, before.verdict, before.findings)

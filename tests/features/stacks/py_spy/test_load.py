@@ -7,10 +7,10 @@ import io
 import tarfile
 from pathlib import Path
 
-from rankscope import schema
 from rankscope.analysis.root_cause import analyse
 from rankscope.assemble.load import load
 from rankscope.report.text import render_text
+from rankscope.schema.tables import STACKS, THREADS
 from tests.assemble.test_load import hung_job, write
 from tests.features.stacks.py_spy.dumps import MTIME_NS, document, process
 
@@ -25,8 +25,8 @@ def mixed(folder: Path) -> Path:
 
 def test_a_mixed_directory(tmp_path: Path) -> None:
     plain, both = load([write(tmp_path / "plain", hung_job())]), load([mixed(tmp_path / "both")])
-    assert dict(both.threads.schema) == schema.THREADS
-    assert dict(both.stacks.schema) == schema.STACKS
+    assert dict(both.threads.schema) == THREADS
+    assert dict(both.stacks.schema) == STACKS
     assert both.threads.select("rank", "pid").rows() == [(0, 90), (2, 100), (2, 100), (2, 100)]
     assert (both.seen_ranks, both.missing_ranks, both.world_size) == ((0, 1, 2, 3), (), 4)
     assert both.ops.drop("file").equals(plain.ops.drop("file"))

@@ -7,9 +7,10 @@ import pytest
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.page.breakdown_page import breakdown, cells, heading_text
-from rankscope.features.traces.page.heat_page import METRICS, MISSING, build_heat, fold_rows
+from rankscope.features.traces.page.heat_page import MISSING, build_heat
 from rankscope.features.traces.page.path_page import PatternScreen, path_rows, path_strip, rank_marks
-from rankscope.features.traces.rules.model import COUNTERS, PATH, PATTERNS, STEPS, TraceAnalysis
+from rankscope.features.traces.rules.model import COUNTERS, METRICS, PATH, PATTERNS, STEPS, TraceAnalysis
+from rankscope.tui.detail.screens.grid_page import fold_ranks
 from tests.features.traces.page.jobs import traced
 
 MS = 1_000_000
@@ -71,8 +72,8 @@ def test_without_a_step_there_is_nothing(metric: object) -> None:
 
 def test_ranks_of_equal_digits_share_a_row_unless_one_is_to_blame() -> None:
     heat = build_heat(steps(*((rank, 3, 100, 0) for rank in range(5)), (5, 3, 100, 9)), LATE)
-    assert [row.ranks for row in fold_rows(heat.ranks, heat.digits, frozenset())] == [(0, 1, 2, 3, 4), (5,)]
-    assert [row.ranks for row in fold_rows(heat.ranks, heat.digits, frozenset({2}))] == [(0, 1), (2,), (3, 4), (5,)]
+    assert [row.ranks for row in fold_ranks(heat.ranks, heat.digits, frozenset())] == [(0, 1, 2, 3, 4), (5,)]
+    assert [row.ranks for row in fold_ranks(heat.ranks, heat.digits, frozenset({2}))] == [(0, 1), (2,), (3, 4), (5,)]
 
 
 def test_the_breakdown_weighs_steps_by_their_length() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from rankscope.assemble.load import LoadOptions, load
+from tests.torch_forks import printed
 
 pytestmark = pytest.mark.torch
 SAMPLES = Path(__file__).parents[4] / "sample_data"
@@ -36,8 +35,7 @@ OPS = ["all_reduce", "all_reduce", "all_gather"] * 30 + ["barrier"]
 
 
 def test_a_job(tmp_path: Path) -> None:
-    command = [sys.executable, str(SAMPLES / "make.py"), "--out", str(tmp_path), "slow_loader"]
-    subprocess.run(command, capture_output=True, check=True, timeout=600)
+    printed([str(SAMPLES / "make.py"), "--out", str(tmp_path), "slow_loader"], tmp_path)
     dataset = load([tmp_path / "slow_loader"], LoadOptions(jobs=1))
     assert dataset.traces["lost"].sum() == 0 and dataset.files["problem"].null_count() == 4
     assert dataset.traces["rank"].to_list() == [0, 1, 2, 3] and dataset.world_size == 4
@@ -53,8 +51,11 @@ def test_a_job(tmp_path: Path) -> None:
 
 
 def test_every_way_to_record(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", ALONE, str(tmp_path)], capture_output=True, check=True, timeout=600)
-    dataset = load([tmp_path], LoadOptions(jobs=1))
+    traces, script = tmp_path / "traces", tmp_path / "train.py"
+    traces.mkdir()
+    script.write_text(ALONE)
+    printed([str(script), str(traces)], tmp_path)
+    dataset = load([traces], LoadOptions(jobs=1))
     assert dataset.files["problem"].null_count() == dataset.files.height == 4
     paths = dict(dataset.files.select("file", "path").rows())
     names = {group.id: group.name for group in dataset.group_list}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.features.traces.rows.trace_dataset import with_hosts
+from rankscope.schema.tables import COMMS, OPS, TRACES
 
 
 def traces(*hosts: str) -> pl.DataFrame:
     rows = [{"file": rank, "rank": rank, "host": host} for rank, host in enumerate(hosts)]
-    return pl.DataFrame(rows, schema={n: schema.TRACES[n] for n in ("file", "rank", "host")})
+    return pl.DataFrame(rows, schema={n: TRACES[n] for n in ("file", "rank", "host")})
 
 
 def told(name: str, *rows: tuple[int, str | None]) -> dict[str, pl.DataFrame]:
-    columns = {"ops": schema.OPS, "comms": schema.COMMS}[name]
+    columns = {"ops": OPS, "comms": COMMS}[name]
     return {name: pl.DataFrame(rows, schema={n: columns[n] for n in ("rank", "host")}, orient="row")}
 
 

@@ -9,7 +9,8 @@ import polars as pl
 
 from rankscope.analysis import analyse
 from rankscope.features.traces.rules.trace_story import TraceStory
-from rankscope.schema import GROUPS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import GROUPS
 from tests.traces import MS, US, TraceBuilder, training
 
 WITHOUT_SEQ = pl.lit(None, dtype=pl.Int64).alias("seq")
@@ -65,7 +66,7 @@ def test_a_group_that_each_trace_calls_otherwise_is_one() -> None:
     rows = [{"group": r, "name": f"pg{r}", "description": "DP", "ranks": [r], "membership": "inferred",
              "has_p2p": False} for r in range(4)]  # fmt: skip
     traced = dataset.traced.with_columns(group=pl.col("rank").cast(pl.UInt32))
-    apart = replace(dataset, traced=traced, groups=pl.DataFrame(rows, schema=dict(GROUPS)))
+    apart = replace(dataset, traced=traced, groups=pl.DataFrame(rows, schema=GROUPS))
     assert places(apart) == {rank: list(range(24)) for rank in range(4)}
     assert TraceStory(replace(apart, traced=traced.with_columns(comms_id=None))).matches.is_empty()
 
@@ -84,7 +85,7 @@ def _two_of_one_name(slow: int | None = None) -> Dataset:
     row = {"group": 0, "name": "tp", "description": "TP", "ranks": [0, 1, 2, 3], "membership": "inferred",
            "has_p2p": False}  # fmt: skip
     traced = dataset.traced.with_columns(group=pl.lit(0, pl.UInt32))
-    return replace(dataset, traced=traced, groups=pl.DataFrame([row], schema=dict(GROUPS)))
+    return replace(dataset, traced=traced, groups=pl.DataFrame([row], schema=GROUPS))
 
 
 def test_two_groups_of_one_name_are_two() -> None:

@@ -15,7 +15,8 @@ from rankscope.features.traces.rules.trace_tables import (
     recorded_in_dumps,
     same_operations,
 )
-from rankscope.schema import OPS, STACKS, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import OPS, STACKS
 from tests.traces import MS, US, training
 
 
@@ -100,7 +101,7 @@ def test_where_the_trace_has_no_stack_the_dumps_tell_from_where_the_rank_came_la
     stack = {"stack_id": 0, "depth": 0, "function": "reduce_grads", "file": "train.py", "line": 7}
     dumped = both_of(job).with_columns(stack_id=pl.lit(0, pl.UInt32))
     files = job.files.with_columns(kind=pl.lit("flight-recorder"))
-    run = replace(job, ops=dumped, files=files, stacks=pl.DataFrame([stack], schema=dict(STACKS)))
+    run = replace(job, ops=dumped, files=files, stacks=pl.DataFrame([stack], schema=STACKS))
     (found,) = (f for f in analyse(run).findings if f.kind == "straggler")
     assert found.culprit_ranks == (2,)
     assert [(frame.function, frame.file, frame.line) for frame in found.stack] == [("reduce_grads", "train.py", 7)]

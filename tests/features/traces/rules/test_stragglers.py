@@ -14,7 +14,8 @@ from rankscope.analysis import analyse
 from rankscope.analysis.explanations import explain_rank
 from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.features.traces.rules.trace_story import TraceStory
-from rankscope.schema import Dataset, Detail
+from rankscope.schema import Dataset
+from rankscope.schema.tables import Detail
 from tests.builders import JobBuilder
 from tests.traces import MS, US, TraceBuilder, paused_once, training
 

@@ -26,11 +26,10 @@ from rankscope.features.comparison.rules.series_comparison import (
     curves,
     series_keys,
 )
-from rankscope.features.traces.page.heat_page import METRICS, HeatRow, fold_rows
-from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
+from rankscope.features.traces.rules.model import METRICS, TRACE_RESULTS, TraceAnalysis
 from rankscope.text.wording import duration, ranks_text
 from rankscope.tui.actions import Hint
-from rankscope.tui.detail.screens.grid_page import LABEL, GridPage, row_head
+from rankscope.tui.detail.screens.grid_page import LABEL, GridPage, RankRow, fold_ranks, row_head
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrap, wrapped
 from rankscope.tui.text_bars import TextBar
@@ -232,7 +231,7 @@ class DifferencePage(TargetPage, GridPage):
         self.map = self.maps[0]
         self._per = 1
         self._folded = True
-        self._shown: list[HeatRow] = []
+        self._shown: list[RankRow] = []
         self._binned = binned(self.map, 1)
 
     @classmethod
@@ -259,7 +258,7 @@ class DifferencePage(TargetPage, GridPage):
         """Lists the rows with a rank or a series."""
         ranks = [rank if rank is not None else -1 - at for at, rank in enumerate(self.map.ranks)]
         apart = frozenset() if self._folded else frozenset(ranks)
-        rows = fold_rows(ranks, self._binned.codes, apart | frozenset(rank for rank in ranks if rank < 0))
+        rows = fold_ranks(ranks, self._binned.codes, apart | frozenset(rank for rank in ranks if rank < 0))
         rank = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         named = [text in self.map.rows[row.at] for row in rows]
         self._shown = [row for row, fits in zip(rows, named, strict=True) if fits or rank in row.ranks]

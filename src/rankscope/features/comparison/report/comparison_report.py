@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from rankscope import __version__
@@ -13,9 +13,7 @@ from rankscope.features.comparison.report.sides_section import (
     gate_headline,
     gate_json,
     groups_json,
-    groups_lines,
     metric_json,
-    metric_text,
     runs_sections,
 )
 from rankscope.features.comparison.rules.model import (
@@ -26,14 +24,14 @@ from rankscope.features.comparison.rules.model import (
     RunDifference,
 )
 from rankscope.features.comparison.rules.run_statistics import candidates_text
-from rankscope.report.blocks import Card, FindingDetail, Grid
-from rankscope.report.json import SCHEMA, dump_json, escaped_json
+from rankscope.report.blocks import Card, FindingDetail, Grid, Prose, Records, Section
+from rankscope.report.json import SCHEMA, TOOL, FrameObject, dump_json, escaped_json
 from rankscope.report.markdown import markdown_block, markdown_section
+from rankscope.report.text import section_lines, text_of
 from rankscope.schema import Frame
-from rankscope.text.escaping import markdown, plain
+from rankscope.text.escaping import markdown
 from rankscope.text.secrets import hide
 
-WIDTH = 80
 MOST_LINES = 8
 """Most lines of a part in a report for people."""
 MOST_DIFFERENCES = 12
@@ -41,12 +39,6 @@ MOST_RUNS = 8
 """Most runs at the head of a text."""
 MOST_HYPOTHESES = 5
 MOST_FRAMES = 4
-_LABEL_WIDTH = 13
-
-
-def _shown(text: str) -> str:
-    """Text as it may be shown."""
-    return plain(hide(text))
 
 
 def _some(lines: Sequence[str], most: int) -> list[str]:
@@ -74,70 +66,55 @@ def _reasons(one: Hypothesis) -> list[tuple[str, str]]:
 
 def comparison_text(found: RunComparison) -> str:
     """The comparison as text of 80 columns."""
-    return "\n".join(line.rstrip() for line in _text_lines(found)) + "\n"
-
-
-def _text_lines(found: RunComparison) -> Iterator[str]:
-    yield from _head(found)
-    for part in found.parts:
-        yield from _labelled(part.name, part.answer)
-        for line in _some(part.lines, MOST_LINES):
-            yield from _labelled("", f"- {line}", hang=2)
-    for label, text in groups_lines(found):
-        yield from _labelled(label, text, hang=2)
-    yield from (_shown(line) for line in metric_text(found, WIDTH))
-    for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
-        yield "-" * WIDTH
-        yield from _wrapped(f"{number}. {one.kind}: {one.title}", hang=3)
-        if some := candidates_text(one.runs, found.groups):
-            yield from _labelled("", some)
-        yield from _below(one)
-    left = len(found.differences) - MOST_DIFFERENCES
-    if left > 0:
-        yield f"({left:,} more in the JSON report)"
+    parts = [section_lines(section, ruled=False) for section in _head_sections(found)]
+    parts += map(section_lines, runs_sections(found))
+    if found.differences:
+        left = len(found.differences) - MOST_DIFFERENCES
+        more = [Prose(f"({left:,} more in the JSON report)")] if left > 0 else []
+        parts.append(section_lines(Section("", (*_difference_cards(found), *more)), ruled=False))
     if found.hypotheses:
-        yield "-" * WIDTH
-        yield "Why? What may be the cause, and what decides:"
-    for cause in found.hypotheses[:MOST_HYPOTHESES]:
-        yield from _wrapped(f"- {cause.cause}", hang=2)
-        for label, text in _reasons(cause):
-            yield from _labelled(label, text)
+        causes = [
+            Card(
+                title=hide(one.cause), details=[FindingDetail(label, "", [hide(text)]) for label, text in _reasons(one)]
+            )
+            for one in found.hypotheses[:MOST_HYPOTHESES]
+        ]
+        parts.append(section_lines(Section("Why? What may be the cause, and what decides:", tuple(causes))))
+    return text_of(chain.from_iterable(parts))
 
 
-def _head(found: RunComparison) -> Iterator[str]:
-    """The gate, the headline and the runs."""
+def _head_sections(found: RunComparison) -> Iterator[Section]:
+    """The gate, the headline with the runs, and the answer of each part."""
     if found.gate:
-        yield from _wrapped(gate_headline(found.gate))
-        for check in found.gate:
-            yield from _labelled(check.outcome, f"{check.budget}: {check.reason}", hang=2)
-        yield ""
-    yield from _wrapped(found.headline)
-    for run in found.runs[:MOST_RUNS]:
-        yield from _labelled(run.label, f"{run.title}: {run.verdict}")
-    if len(found.runs) > MOST_RUNS:
-        yield f"  ({len(found.runs) - MOST_RUNS:,} more runs in the JSON report)"
-    yield ""
+        checks = [(check.outcome, check.budget, hide(check.reason)) for check in found.gate]
+        yield Section(gate_headline(found.gate), (Records(head=(), rows=checks, labelled=True),))
+    runs = [(run.label, f"{hide(run.title)}: {hide(run.verdict)}") for run in found.runs[:MOST_RUNS]]
+    left = len(found.runs) - MOST_RUNS
+    more = f"({left:,} more runs in the JSON report)" if left > 0 else ""
+    yield Section(hide(found.headline), (Records(head=(), rows=runs, labelled=True, more=more),))
+    rows = [
+        (label, hide(text))
+        for part in found.parts
+        for label, text in ((part.name, part.answer), *(("", f"- {line}") for line in _some(part.lines, MOST_LINES)))
+    ]
+    yield Section("", (Records(head=(), rows=rows, labelled=True),))
 
 
-def _below(one: RunDifference) -> Iterator[str]:
-    for line in _some(one.details, MOST_LINES):
-        yield from _labelled("", line)
-    for label, frames in (("in A", one.stacks.in_a), ("in B", one.stacks.in_b)):
-        for number, line in enumerate(_frames(frames)):
-            yield from _labelled("" if number else label, line)
+def _difference_cards(found: RunComparison) -> Iterator[Card]:
+    """The first differences, each with its details and the stacks of both runs."""
+    for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
+        some = candidates_text(one.runs, found.groups)
+        lines = [hide(line) for line in _some((some, *one.details) if some else one.details, MOST_LINES)]
+        details = [FindingDetail("", "", lines, "list")]
+        for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
+            details.append(FindingDetail(f"in {label}", f"Stack in {label}", _frames(frames), "frames"))
+        yield Card(number=number, kind=one.kind, title=hide(one.title), details=details)
 
 
-def _wrapped(text: str, hang: int = 0) -> list[str]:
-    lines = textwrap.TextWrapper(WIDTH, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
-    return lines.wrap(_shown(text))
-
-
-def _labelled(label: str, text: str, hang: int = 0) -> list[str]:
-    indent = " " * _LABEL_WIDTH
-    first = f"  {label}".ljust(_LABEL_WIDTH)
-    lines = textwrap.TextWrapper(WIDTH, break_on_hyphens=False, break_long_words=False)
-    lines.initial_indent, lines.subsequent_indent = first, indent + " " * hang
-    return lines.wrap(_shown(text))
+def _cause_card(one: Hypothesis) -> Card:
+    return Card(
+        title=hide(one.cause), details=[FindingDetail(label, "", [hide(text)]) for label, text in _reasons(one)]
+    )
 
 
 # Markdown for an issue.
@@ -160,13 +137,8 @@ def _blocks(found: RunComparison) -> Iterator[str]:
         yield from _lines_of(part)
     for section in runs_sections(found):
         yield from markdown_section(section)
-    for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
-        some = candidates_text(one.runs, found.groups)
-        lines = [hide(line) for line in _some((some, *one.details) if some else one.details, MOST_LINES)]
-        details = [FindingDetail("", "", lines, "list")]
-        for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
-            details.append(FindingDetail(f"in {label}", f"Stack in {label}", _frames(frames), "frames"))
-        yield from markdown_block(Card(number=number, kind=one.kind, title=hide(one.title), details=details))
+    for card in _difference_cards(found):
+        yield from markdown_block(card)
     if found.hypotheses:
         yield "## What may be the cause"
     for cause in found.hypotheses[:MOST_HYPOTHESES]:
@@ -198,7 +170,7 @@ def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
     raw = dump_json(
         {
             "schema": SCHEMA,
-            "tool": {"name": "rankscope", "version": __version__},
+            "tool": TOOL,
             "headline": hide(found.headline),
             "same": found.is_same,
             "runs": [
@@ -234,8 +206,7 @@ def _action_json(action: CauseAction | None) -> dict[str, Any] | None:
 
 def _difference_json(one: RunDifference) -> dict[str, Any]:
     stacks = {
-        label: [{"function": frame.function, "file": frame.file, "line": frame.line} for frame in frames]
-        for label, frames in (("a", one.stacks.in_a), ("b", one.stacks.in_b))
+        label: list(map(FrameObject.of, frames)) for label, frames in (("a", one.stacks.in_a), ("b", one.stacks.in_b))
     }
     return {
         "kind": one.kind,

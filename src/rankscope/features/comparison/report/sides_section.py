@@ -15,7 +15,7 @@ from rankscope.features.comparison.rules.run_statistics import (
 )
 from rankscope.report.blocks import Block, Grid, Prose, Records, Section
 from rankscope.text.secrets import hide
-from rankscope.text.wording import clipped, plural
+from rankscope.text.wording import plural
 
 MOST_METRICS = 12
 """Most metrics in a report for people."""
@@ -78,25 +78,6 @@ def _pooled_row(one: MetricEffect) -> tuple[str, ...]:
     return one.name, a, b, change_text(one), interval_text(one), smallest_text(one), VERDICTS[one.verdict]
 
 
-def metric_text(found: RunComparison, width: int) -> Iterator[str]:
-    """The table of metrics as lines of at most `width` columns; a name that is too long has a line of its own."""
-    rows = metric_rows(found)
-    if not rows:
-        return
-    sizes = [max(map(len, column)) for column in list(zip(*rows, strict=True))[1:]]
-    room = max(width - sum(sizes) - 2 * len(sizes) - 2, 6)
-    for row in rows:
-        cells = "".join(f"  {cell:>{size}}" for cell, size in zip(row[1:], sizes, strict=True))
-        if len(row[0]) > room:
-            yield f"  {clipped(row[0], width - 2)}"
-        yield f"  {row[0] if len(row[0]) <= room else '':<{room}}{cells}".rstrip()
-    left = len(found.metrics) - MOST_METRICS
-    if left > 0:
-        yield f"  ({left:,} more in the JSON report)"
-    if rows[0] == _HEADS:
-        yield f"  {LEAST}"
-
-
 def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[Block]:
     """The answer of a gate and the table of its budgets; nothing without a gate."""
     if checks:
@@ -111,12 +92,12 @@ def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[Block]:
 def runs_sections(found: RunComparison) -> Iterator[Section]:
     """Sections on what several runs say about each other, and on metrics over them; none for two runs."""
     if lines := [(label, hide(text)) for label, text in groups_lines(found)]:
-        yield Section("Runs", (Records(head=(), rows=lines),))
+        yield Section("Runs", (Records(head=(), rows=lines, labelled=True),))
     if rows := metric_rows(found):
         head, *others = rows
         left = len(found.metrics) - MOST_METRICS
         more = f"{left:,} more are in the JSON report." if left > 0 else ""
-        grid = Grid(head=head, rows=[(hide(row[0]), *row[1:]) for row in others], more=more)
+        grid = Grid(head=head, rows=[(hide(row[0]), *row[1:]) for row in others], headed=True, more=more)
         yield Section("Metrics over runs", (grid, Prose(LEAST)) if head == _HEADS else (grid,))
 
 

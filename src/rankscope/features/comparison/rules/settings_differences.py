@@ -15,9 +15,10 @@ from enum import Enum
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from rankscope.analysis.places import file_hosts
+from rankscope.analysis.places import known_hosts
 from rankscope.analysis.settings_comparison import (
     ENV_NAME,
+    ORDER_NAME,
     PROCESS_VARIABLES,
     ProcessSettings,
     SettingRule,
@@ -28,7 +29,6 @@ from rankscope.analysis.settings_comparison import (
     rule_of,
 )
 from rankscope.features.comparison.rules.model import ComparedRun
-from rankscope.features.replay.summation_order import CARRIED
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 from rankscope.text.secrets import HIDDEN, hide, is_secret, value_of
@@ -188,7 +188,7 @@ def _change(name: str, rule: SettingRule | None, pairs: Mapping[int, tuple[Value
     # these are known to decide the order of sums or the choice of kernels
     packed = any(name == pack.name for pack in pack_rules())
     harmful = rule is not None and rule.harm == "result"
-    named = CARRIED.fullmatch(name) or _REPEATABILITY.fullmatch(name) or name.startswith("version:")
+    named = ORDER_NAME.fullmatch(name) or _REPEATABILITY.fullmatch(name) or name.startswith("version:")
     if packed or harmful or named:
         weight: Weight = "repeatability"
     elif rule is None or rule.harm == "evidence":
@@ -231,7 +231,7 @@ def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
 def _hosts(dataset: Dataset) -> dict[str, list[int]]:
     """The ranks of each host, in order."""
     out: defaultdict[str, list[int]] = defaultdict(list)
-    for host, rank in sorted((host, rank) for rank, host in file_hosts(dataset).items()):
+    for host, rank in sorted((host, rank) for rank, host in known_hosts(dataset).items()):
         out[host].append(rank)
     return dict(out)
 

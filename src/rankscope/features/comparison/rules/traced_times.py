@@ -39,11 +39,9 @@ from rankscope.features.comparison.rules.time_comparison import (
     stand_apart,
     time_ratio,
 )
-from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex, is_among
-from rankscope.features.traces.rules.lateness import step_spans, with_steps
-from rankscope.features.traces.rules.model import STEPS, TRACE_RESULTS, Columns, TraceAnalysis
+from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex, is_among, step_spans, with_steps
+from rankscope.features.traces.rules.model import TRACE_RESULTS, Columns, TraceAnalysis
 from rankscope.schema import Dataset
-from rankscope.schema.tables import empty
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import tensors
 from rankscope.text.wording import clipped, digits, duration, plural, ranks_text, short_name
@@ -102,7 +100,7 @@ def own_stragglers(a: ComparedRun, b: ComparedRun) -> Iterator[OwnStraggler]:
     if a.dataset.world_size != b.dataset.world_size:
         return
     side_a, side_b = (
-        _Side(label, run, TRACE_RESULTS.of(run.analysis).steps if TRACE_RESULTS.find(run.analysis) else empty(STEPS))
+        _Side(label, run, (TRACE_RESULTS.find(run.analysis) or TraceAnalysis()).steps)
         for label, run in (("A", a), ("B", b))
     )
     for here, there in ((side_b, side_a), (side_a, side_b)):
@@ -309,7 +307,7 @@ def _collective_costs(
     if traces.matched.is_empty():
         ns = pl.col("completed_ns") - pl.coalesce("started_ns", "created_ns")
         whole = named.select(pl.col("name") + ", with the wait", "step", who=pl.col("rank").fill_null(-1), ns=ns)
-        return empty(COSTS), _summed(whole.drop_nulls())
+        return pl.DataFrame(schema=COSTS), _summed(whole.drop_nulls())
     times = traces.matched.select("match", "row", "arrived_ns", "ended_ns", "blocking")
     rows = named.select("row", "name", "step", "rank", "group").join(times, on="row").sort("match", "name")
     last = pl.col("arrived_ns").max()

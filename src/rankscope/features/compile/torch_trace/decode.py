@@ -132,7 +132,8 @@ class _TraceReader:
         told = record.get("str")
         if isinstance(told, list) and len(told) == 2 and isinstance(told[0], str) and isinstance(told[1], int):
             self._strings[told[1]] = told[0]
-        compile_id = f"{record.get('frame_id')}/{record.get('frame_compile_id')}"
+        frame, number_of = safe_integer(record.get("frame_id")), safe_integer(record.get("frame_compile_id"))
+        compile_id = "" if frame is None or number_of is None else f"{frame}/{number_of}"
         artifact = record.get("artifact")
         if isinstance(artifact, dict):
             self._payload = str(artifact.get("name")), compile_id, number

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.features.logs.read import coll_lines, log_record
+from rankscope.features.logs.read import coll_lines
 from rankscope.features.logs.read import packed_words as w
 from rankscope.features.logs.read.coll_lines import (
     HEAD_BYTES,
@@ -27,10 +27,12 @@ from rankscope.features.logs.read.coll_lines import (
     stamp_times,
 )
 from rankscope.features.logs.read.comm_lives import CommTable, ProcessTable
-from rankscope.features.logs.read.log_record import Record, Stamp
+from rankscope.features.logs.read.log_record import REPEAT_MARK, Record
 from rankscope.features.logs.read.model import IS_CALL, IS_P2P, TORN
-from rankscope.features.logs.read.packed_words import LEVELS, PAD_BYTES, Mask, NcclHead, Places, nccl_head
+from rankscope.features.logs.read.packed_words import LEVELS, Mask, NcclHead, Places, nccl_head
 from rankscope.features.logs.read.record_reader import RecordSplitter
+from rankscope.parsers.line_blocks import LEADING_BYTES, PAD_BYTES
+from rankscope.parsers.line_prefixes import Stamp, read_stamp
 from rankscope.parsers.matrices import NULL
 
 MOST_FRONTS = 1 << 16
@@ -88,7 +90,7 @@ class LineFronts:
     def record(self, front: LineFront, text: bytes, message: bytes, place: tuple[int, int]) -> Record | None:
         """The record of a line with a known front; None if the line may hold more than one record."""
         words = message.decode("utf-8", "replace")
-        if len(message) > 1 << 12 or _SECOND_RECORD.search(words) or log_record.REPEAT_MARK.search(words):
+        if len(message) > 1 << 12 or _SECOND_RECORD.search(words) or REPEAT_MARK.search(words):
             return None
         _, stamp = without_time(text)
         said = front.record
@@ -101,7 +103,7 @@ def without_time(front: bytes) -> tuple[bytes, Stamp | None]:
     found = _TIME.match(front) if front[:1] in b"[0123456789" else None
     if found is None:
         return front, None
-    return front[found.end() :], log_record.read_stamp(found[1].decode())
+    return front[found.end() :], read_stamp(found[1].decode())
 
 
 _MOST_GROUPS = 1 << 18
@@ -307,13 +309,13 @@ def _without_numbers(lines: BlockLines, chosen: Places) -> tuple[BlockLines, Pla
     """The lines without their numbers, and the index of each of some. They have the same separators."""
     starts, ends = lines.places.take(chosen) + 1, lines.places.take(chosen + 1) + 1
     if 2 * int((ends - starts).sum()) > int(lines.places[-1]):
-        text, at = bytes(lines.padded[w.PAD_BYTES : int(lines.places[-1]) + 1]), chosen
+        text, at = bytes(lines.padded[PAD_BYTES : int(lines.places[-1]) + 1]), chosen
     else:
         with memoryview(lines.padded) as view:
             text = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
         at = np.arange(len(chosen))
     text = message_shape(text)
-    return BlockLines(bytearray(w.LEADING_BYTES + text + w.LEADING_BYTES), len(text), lines.has_returns), at
+    return BlockLines(bytearray(LEADING_BYTES + text + LEADING_BYTES), len(text), lines.has_returns), at
 
 
 def _grouped_lines(lines: BlockLines, chosen: Places, nccl: Places, kind: Places, has_calls: bool) -> BulkLines | None:
@@ -328,7 +330,7 @@ def _grouped_lines(lines: BlockLines, chosen: Places, nccl: Places, kind: Places
     _, index, inverse = np.unique(w.text_hash(lines.words, head, end - head), return_index=True, return_inverse=True)
     order = np.argsort(index)
     places = (column[index[order]].tolist() for column in (start, head, end))
-    fronts = [(bytes(lines.padded[a:b]), at - w.PAD_BYTES) for at, a, b in zip(*places, strict=True)]
+    fronts = [(bytes(lines.padded[a:b]), at - PAD_BYTES) for at, a, b in zip(*places, strict=True)]
     return BulkLines(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from rankscope.features.logs.read import packed_words as w
 from rankscope.features.logs.read.model import CODES, IS_CALL, NUMBERS
 from rankscope.features.logs.read.packed_words import Mask, Places, Words
+from rankscope.parsers.line_blocks import PAD_BYTES
 from rankscope.parsers.matrices import NULL, Codes, Numbers
 
 _POINTER = r"(?:0x[0-9a-fA-F]{1,16}|\(nil\)|[0-9a-fA-F]{1,16})"
@@ -204,9 +205,9 @@ class BlockLines:
     def __init__(self, padded: bytearray, size: int, has_returns: bool | None = None) -> None:
         self.padded = padded
         self.words = w.load_words(padded)
-        text = np.frombuffer(padded, np.uint8, w.PAD_BYTES + size)
+        text = np.frombuffer(padded, np.uint8, PAD_BYTES + size)
         self.bytes = text
-        self.has_returns = padded.find(b"\r", 0, w.PAD_BYTES + size) >= 0 if has_returns is None else has_returns
+        self.has_returns = padded.find(b"\r", 0, PAD_BYTES + size) >= 0 if has_returns is None else has_returns
         """Whether only blanks separate words."""
         spaces = (text == 32) | (text == 10) if self.has_returns else text <= 32
         self.separators = np.flatnonzero(spaces)
@@ -218,7 +219,7 @@ class BlockLines:
 
     def bounds(self) -> tuple[Places, Places]:
         """Where each line begins and ends in the text, without the line end."""
-        return self.places[:-1] + 1 - w.PAD_BYTES, self.places[1:] - w.PAD_BYTES
+        return self.places[:-1] + 1 - PAD_BYTES, self.places[1:] - PAD_BYTES
 
     def start(self, base: Places, token: int) -> Places:
         """The beginning of the token that is `token` places before each separator."""
@@ -286,14 +287,14 @@ def _grouped_rows(
     _, index, inverse = np.unique(key, return_index=True, return_inverse=True)
     places = (head, head_end, lines.places.take(chosen + 1), op, op_end, pointer, pointer_end, ranks, ranks_end, start)
     groups = [_group(lines.padded, row) for row in zip(*(place[index].tolist() for place in places), strict=True)]
-    return CollRows(chosen, start - w.PAD_BYTES, inverse.reshape(-1), groups, stamp_ns=stamp_ns, **numbers)
+    return CollRows(chosen, start - PAD_BYTES, inverse.reshape(-1), groups, stamp_ns=stamp_ns, **numbers)
 
 
 def _group(text: bytearray, places: tuple[int, ...]) -> LineGroup:
     head, head_end, whole, op, op_end, pointer, pointer_end, ranks, ranks_end, start = places
     name, at = text[op:op_end].decode("utf-8", "replace"), text[pointer:pointer_end].decode("utf-8", "replace")
     return LineGroup(
-        bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]), start - w.PAD_BYTES
+        bytes(text[head:head_end]), bytes(text[head:whole]), name, at, bytes(text[ranks:ranks_end]), start - PAD_BYTES
     )
 
 

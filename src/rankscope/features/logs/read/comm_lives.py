@@ -13,9 +13,10 @@ import numpy as np
 
 from rankscope.features.logs.read import bounded_rows
 from rankscope.features.logs.read.c10d.endings import ranges_in
-from rankscope.features.logs.read.log_record import Event, Record, Stamp, message_event
+from rankscope.features.logs.read.log_record import Event, Record, message_event
 from rankscope.features.logs.read.model import Comm, LogWriter, NcclWarning
 from rankscope.features.logs.read.packed_words import NcclHead, Places
+from rankscope.parsers.line_prefixes import Stamp
 from rankscope.text.secrets import clip
 
 MOST_ROWS = 100_000

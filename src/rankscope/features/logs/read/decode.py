@@ -7,15 +7,14 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import orjson
 
 from rankscope.features.logs.read import ras_output
 from rankscope.features.logs.read.model import LogContent
-from rankscope.features.logs.read.packed_words import LEADING_BYTES, PAD_BYTES
 from rankscope.features.logs.read.record_reader import NCCL_HEAD
+from rankscope.parsers.line_blocks import line_blocks
 from rankscope.parsers.streams import STREAM_ERRORS, TooLargeError, stream_problem
 
 DOCUMENT_BYTES = 256 << 20
@@ -53,7 +52,7 @@ def decode_range(
 
     decoder, problem = LogDecoder(ranged), None
     try:
-        for block in log_blocks(stream, start, end, first):
+        for block in line_blocks(stream, start, end, first):
             decoder.block(*block)
     except TooLargeError as error:
         problem = str(error)
@@ -144,69 +143,3 @@ def _closed(text: str) -> str:
                 break
             end, left = token.end(), "".join(reversed(opened))
     return text[:end] + left
-
-
-BLOCK_BYTES = 1 << 21
-"""Bytes of a block; larger ones are slower, because they do not fit the processor's cache."""
-
-
-class LogBlock(NamedTuple):
-    """A text of whole lines, valid until the next block is taken."""
-
-    padded: bytearray
-    """The text after `packed_words.LEADING_BYTES`, with at least PAD_BYTES more bytes behind it."""
-    size: int
-    offset: int
-
-
-def log_blocks(stream: IO[bytes], offset: int = 0, end: int | None = None, first: bytes = b"") -> Iterator[LogBlock]:
-    """The blocks of a stream that stands at `offset`, up to `end`; `first` holds bytes that were already read.
-
-    A line longer than a block is cut. Leading zeros are left out: they come from a file that was emptied while its
-    writer kept its place. An error of the stream is raised after all blocks before it.
-    """
-    padded = bytearray(PAD_BYTES + max(BLOCK_BYTES, len(first)) + PAD_BYTES)
-    padded[:PAD_BYTES], padded[PAD_BYTES : PAD_BYTES + len(first)] = LEADING_BYTES, first
-    have, at_start = len(first), offset == 0
-    while True:
-        room = len(padded) - 2 * PAD_BYTES if end is None else min(len(padded) - 2 * PAD_BYTES, end - offset)
-        have, error = _fill(stream, padded, have, room)
-        zeros = _without_zeros(padded, have) if at_start else 0
-        offset, have, at_start = offset + zeros, have - zeros, at_start and zeros == have
-        if zeros and error is None:
-            continue
-        over = error is not None or have < len(padded) - 2 * PAD_BYTES
-        cut = have if over else padded.rfind(b"\n", PAD_BYTES, PAD_BYTES + have) + 1 - PAD_BYTES
-        cut = cut if cut > 0 else have
-        if cut:
-            yield LogBlock(padded, cut, offset)
-        padded[PAD_BYTES : PAD_BYTES + have - cut] = padded[PAD_BYTES + cut : PAD_BYTES + have]
-        offset, have = offset + cut, have - cut
-        if error is not None:
-            raise error
-        if over:
-            return
-
-
-def _without_zeros(padded: bytearray, have: int) -> int:
-    """Removes leading zeros from a text of `have` bytes; returns their number."""
-    if not have or padded[PAD_BYTES]:
-        return 0
-    rest = padded[PAD_BYTES : PAD_BYTES + have].lstrip(b"\0")
-    padded[PAD_BYTES : PAD_BYTES + len(rest)] = rest
-    return have - len(rest)
-
-
-def _fill(stream: IO[bytes], padded: bytearray, have: int, room: int) -> tuple[int, Exception | None]:
-    """Reads until `room` bytes are there or the stream ends; their number, and the error that ended the stream."""
-    read: Callable[[memoryview], int] = getattr(stream, "readinto1", None) or stream.readinto  # type: ignore[attr-defined]
-    with memoryview(padded) as view:
-        while have < room:
-            try:
-                got = read(view[PAD_BYTES + have : PAD_BYTES + room])
-            except Exception as error:  # noqa: BLE001 - raised again after the rest
-                return have, error
-            if not got:
-                break
-            have += got
-    return have, None

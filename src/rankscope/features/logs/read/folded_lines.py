@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rankscope.features.logs.read import coll_lines, comm_lives, log_record
+from rankscope.features.logs.read import coll_lines, comm_lives
 from rankscope.features.logs.read.coll_lines import BlockLines
 from rankscope.features.logs.read.log_record import Record
-from rankscope.features.logs.read.packed_words import PAD_BYTES, Places
+from rankscope.features.logs.read.packed_words import Places
 from rankscope.features.logs.read.record_reader import HEAD
+from rankscope.parsers.line_blocks import PAD_BYTES
+from rankscope.parsers.line_prefixes import strip_prefixes
 
 NARROWEST, WIDEST = 60, 400
 """Columns of a terminal."""
@@ -138,7 +140,7 @@ def _folded_lines(full: list[int], texts: _BlockTexts) -> Iterator[_FoldedLine]:
 
 
 def _begins(text: str) -> bool:
-    return bool(_LINE_START.match(text) or HEAD.match(text) or log_record.strip_prefixes(text).end)
+    return bool(_LINE_START.match(text) or HEAD.match(text) or strip_prefixes(text).end)
 
 
 def _is_proven(runs: list[_FoldedLine], alone: int) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rankscope.features.logs.read import bounded_rows, coll_lines, comm_lives
-from rankscope.features.logs.read import packed_words as w
 from rankscope.features.logs.read.bounded_rows import CommTails, move_phantoms, rehomed
 from rankscope.features.logs.read.bulk_lines import (
     CHANNEL_STARTS,
@@ -30,7 +29,9 @@ from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSet
 from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
 from rankscope.features.logs.read.ras_output import InspectorReader, RasReader
-from rankscope.features.logs.read.record_reader import LINE_BYTES, WORDS, RecordSplitter
+from rankscope.features.logs.read.record_reader import RecordSplitter
+from rankscope.parsers.line_blocks import LINE_BYTES, PAD_BYTES
+from rankscope.parsers.line_prefixes import WORDS
 from rankscope.parsers.matrices import Codes, Numbers
 
 if TYPE_CHECKING:
@@ -76,12 +77,12 @@ class LogDecoder:
         """Takes a text of lines with the padding of `packed_words`. Only the last text of a log may lack its line
         end."""
         self._block = offset
-        whole = padded.rfind(b"\n", w.PAD_BYTES - 1, w.PAD_BYTES + size) + 1 - w.PAD_BYTES
+        whole = padded.rfind(b"\n", PAD_BYTES - 1, PAD_BYTES + size) + 1 - PAD_BYTES
         lines = BlockLines(padded, whole)
         folds = unfold_lines(lines, self._recognition.literals)
         if folds is not None:
             lines = BlockLines(padded, whole)
-        rows = coll_rows(lines) if padded.find(b"opCount", w.PAD_BYTES, w.PAD_BYTES + whole) >= 0 else None
+        rows = coll_rows(lines) if padded.find(b"opCount", PAD_BYTES, PAD_BYTES + whole) >= 0 else None
         starts, ends = lines.bounds()
         slow = np.ones(len(starts), np.bool_)
         self._cuts = frozenset() if folds is None else folds.cut
@@ -94,8 +95,8 @@ class LogDecoder:
         with memoryview(padded) as view:
             which = np.flatnonzero(slow)
             bounds = zip(starts[which].tolist(), ends[which].tolist(), strict=True)
-            self._lines(which.tolist(), [bytes(view[w.PAD_BYTES + a : w.PAD_BYTES + b]) for a, b in bounds], starts)
-            rest = bytes(view[w.PAD_BYTES + whole : w.PAD_BYTES + size])
+            self._lines(which.tolist(), [bytes(view[PAD_BYTES + a : PAD_BYTES + b]) for a, b in bounds], starts)
+            rest = bytes(view[PAD_BYTES + whole : PAD_BYTES + size])
         self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))

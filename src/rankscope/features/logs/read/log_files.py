@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import IO
 
-from rankscope.features.logs.read import log_record, ras_output
+from rankscope.features.logs.read import ras_output
 from rankscope.features.logs.read.decode import decode_range, line_start
 from rankscope.features.logs.read.log_record import PYTEST_MARK
 from rankscope.features.logs.read.model import LogContent
-from rankscope.features.logs.read.record_reader import COLOUR, NCCL_HEAD, unwrapped
+from rankscope.features.logs.read.record_reader import NCCL_HEAD
 from rankscope.parsers import streams
 from rankscope.parsers.contents import LogStretch
+from rankscope.parsers.line_blocks import is_text
+from rankscope.parsers.line_prefixes import COLOUR, LinePrefix, strip_prefixes, unwrapped
 from rankscope.parsers.streams import memory_limit
 
 MEMORY_BYTES = 32 << 20
@@ -241,12 +243,6 @@ _RAS = re.compile(
     r"|Rank \d{1,9}(?: has launched up to operation \d{1,18})? -- GPU \d{1,4}\S{0,9} managed by process \d)"
 )
 _MARKDOWN = re.compile(rb"\s*#{1,6} \S(?s:.*)\n```")
-_BINARY_MARKS = (b"\x80", b"PK", b"\x7fELF", b"\x89PNG", b"%PDF")
-
-
-def is_text(first: bytes) -> bool:
-    """Whether the beginning of a file is no binary."""
-    return bool(first) and not first.startswith(_BINARY_MARKS) and first.count(b"\0") <= len(first) // 16
 
 
 def looks_like_log(text: bytes) -> bool:
@@ -279,9 +275,9 @@ def _is_line(line: bytes) -> bool:
     text = COLOUR.sub(b"", line[:4096]).decode("utf-8", "replace")
     if (inner := unwrapped(line)) is not None:
         text = COLOUR.sub(b"", inner[0]).decode("utf-8", "replace")
-    front = log_record.strip_prefixes(text)
+    front = strip_prefixes(text)
     if text.startswith(PYTEST_MARK, front.end):
-        front, text = log_record.LinePrefix(0, None, "", None), text[front.end + len(PYTEST_MARK) :].lstrip()
+        front, text = LinePrefix(0, None, "", None), text[front.end + len(PYTEST_MARK) :].lstrip()
     patterns = (_LINES, _ENDS, _BARE, _INSPECTOR, _EVENT, _RAS)
     bar = _BAR.search(text)
     if bar is not None and _LINES.search(text, bar.end()):

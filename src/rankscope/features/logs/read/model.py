@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.features.logs.read.log_record import Event, Stamp, event_from
+from rankscope.features.logs.read.log_record import Event, event_from
 from rankscope.kinds.input_kinds import LOG, REPORT
+from rankscope.parsers.line_prefixes import Stamp
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
 
 TAIL_ROWS = 20_000

@@ -16,10 +16,6 @@ Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-PAD_BYTES = 16
-"""Bytes of padding before and behind the text of a block."""
-LEADING_BYTES = b"x" * (PAD_BYTES - 1) + b"\n"
-
 
 def _u(value: int) -> np.uint64:
     return np.uint64(value & (1 << 64) - 1)

@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
-from rankscope.features.logs.read.log_record import Record, Stamp, read_stamp
+from rankscope.features.logs.read.log_record import Record
 from rankscope.features.logs.read.model import InspectorRow, RasComm
+from rankscope.parsers.line_prefixes import Stamp, read_stamp
 from rankscope.parsers.safe_values import safe_integer, safe_text
 
 MOST_ROWS = 100_000

@@ -1,7 +1,4 @@
-"""Records of one line of a file: without prefixes and colours, and cut where another record begins in the line.
-
-Collectors keep lines as JSON: Docker, fluentd and similar tools, cloud logging.
-"""
+"""Records of one line of a file: without prefixes and colours, and cut where another record begins in the line."""
 
 from __future__ import annotations
 
@@ -9,15 +6,11 @@ import codecs
 import re
 from collections.abc import Iterator
 
-import orjson
-
-from rankscope.features.logs.read import log_record
-from rankscope.features.logs.read.log_record import Record, Stamp
+from rankscope.features.logs.read.log_record import REPEAT_MARK, Record
 from rankscope.features.logs.read.packed_words import LEVELS
+from rankscope.parsers.line_blocks import LINE_BYTES
+from rankscope.parsers.line_prefixes import COLOUR, GLOG, LinePrefix, Stamp, read_stamp, strip_prefixes, unwrapped
 
-LINE_BYTES = 1 << 16
-"""Longest text without a line end; longer ones are cut."""
-COLOUR = re.compile(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])")
 NCCL_HEAD = (
     r"(?:\[\d{4}-\d\d-\d\d[ T_]\d\d:\d\d:\d\d(?:\.\d{1,9})?\] ?)?"
     r"(?<![\w.\-<>])[\w.<>\-]{1,255}:\d{1,10}(?::\d{1,10})? (?:\[\d{1,4}\] )?"
@@ -26,15 +19,15 @@ NCCL_HEAD = (
 )
 """`host:pid:tid [device] place NCCL LEVEL`, as src/debug.cc of NCCL writes it."""
 _TORCH_HEAD = (
-    rf"\[(?:{log_record.GLOG} |[IWEF] )(?:\d{{1,10}} )?[\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
-    rf"|(?<![\w.]){log_record.GLOG} \d{{1,10}} [\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
+    rf"\[(?:{GLOG} |[IWEF] )(?:\d{{1,10}} )?[\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
+    rf"|(?<![\w.]){GLOG} \d{{1,10}} [\w./\-]{{1,200}}\.(?:cpp|hpp|h|cu|cc|py):\d{{1,6}}\]"
 )
 """`[E1120 12:34:56.789012345 ProcessGroupNCCL.cpp:616]` and its older and glog's forms."""
 HEAD = re.compile(rf"(?P<nccl>{NCCL_HEAD})|(?P<rank>\[rank\d{{1,7}}\]: ?(?:{_TORCH_HEAD})?)|(?P<torch>{_TORCH_HEAD})")
 """The head of a record."""
 _SIGNS = re.compile(r"NCCL|\[rank\d|\.(?:cpp|hpp|h|cu|cc|py):\d|\d WARN")
 _PROCESS = re.compile(r"(?:\[[^\]]*\] ?)?([\w.<>\-]{1,255}):(\d{1,10})[: ]")
-_TORCH_STAMP = re.compile(rf"\[?(?={log_record.GLOG} )")
+_TORCH_STAMP = re.compile(rf"\[?(?={GLOG} )")
 _HOST = re.compile(
     r"(?!\w*(?:Error|Exception|Warning):)"
     r"([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): (?=Traceback \(most recent call last\):| {2}File \"|\[rank\d"
@@ -82,26 +75,26 @@ class RecordSplitter:
     def _piece(self, piece: bytes, offset: int, number: int, torn: bool, collected: Stamp | None) -> Iterator[Record]:
         text = piece.decode("utf-8", "replace")
         exact = len(text) == len(piece)
-        front = self._named(text, log_record.strip_prefixes(text))
+        front = self._named(text, strip_prefixes(text))
         cuts = self._cuts(text, front.end)
         pieces = list(zip(cuts, [*cuts[1:], len(text)], strict=True))
         for i, (start, end) in enumerate(pieces):
             if i and not text[start:end].strip(_BLANK):
                 continue
-            prefix = front if i == 0 else log_record.strip_prefixes(text[start:end])
+            prefix = front if i == 0 else strip_prefixes(text[start:end])
             body = text[front.end if i == 0 else start + prefix.end : end]
             if i == 0 and len(pieces) > 1 and not body.strip(_BLANK):
                 continue
-            body, cut = log_record.REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
+            body, cut = REPEAT_MARK.sub("", body), torn or i < len(pieces) - 1
             at = start if exact else len(text[:start].encode("utf-8", "surrogatepass"))
             head = _TORCH_STAMP.match(body)
-            head_stamp = log_record.read_stamp(body[head.end() : head.end() + 40]) if head else None
+            head_stamp = read_stamp(body[head.end() : head.end() + 40]) if head else None
             stamp = head_stamp or prefix.stamp or collected
             yield Record(
                 offset + min(at, len(piece)), number, body, prefix.rank, prefix.label, stamp, cut, prefix.level
             )
 
-    def _named(self, text: str, front: log_record.LinePrefix) -> log_record.LinePrefix:
+    def _named(self, text: str, front: LinePrefix) -> LinePrefix:
         """The prefixes of a line with a host name, once a line has proved it to be one."""
         found = _HOST.match(text, 0)
         if found is not None and len(self._labels) < _MOST_HOSTS and not _SOURCE.search(found[1]):
@@ -112,7 +105,7 @@ class RecordSplitter:
         if not colon or name not in self._labels:
             return front
         start = len(name) + 2
-        more = log_record.strip_prefixes(text[start:])
+        more = strip_prefixes(text[start:])
         return more._replace(end=start + more.end, label=text[:start] + more.label)
 
     def _cuts(self, text: str, start: int) -> list[int]:
@@ -147,26 +140,3 @@ class RecordSplitter:
         if not host.endswith(known) or not known:
             known = next((host[i:] for i in range(len(host)) if host[i:] in self.names), host)
         return found.start() + (process.end(1) - len(known) if known != host else 0)
-
-
-WORDS = ('"log":', '"message":', '"msg":', '"textPayload":', '"MESSAGE":')
-"""Keys of the text in such a line."""
-_TEXTS = tuple(word.strip('":') for word in WORDS)
-_TIMES = ("time", "timestamp", "@timestamp")
-_SIGN = re.compile("|".join(word.replace(":", r"\s*:") for word in WORDS).encode())
-
-
-def unwrapped(line: bytes) -> tuple[bytes, Stamp | None] | None:
-    """Text and time of such a line, {"log": "...", "stream": "stdout", "time": "..."}; None for any other."""
-    if not line.startswith(b"{") or not _SIGN.search(line):
-        return None
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    text = next((row[name] for name in _TEXTS if isinstance(row.get(name), str)), None)
-    time = next((row[name] for name in _TIMES if isinstance(row.get(name), str)), None)
-    if text is None:
-        return None
-    stamp = log_record.read_stamp(time) if time is not None else None
-    return text.rstrip("\r\n").encode("utf-8", "replace"), stamp

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.rows.launchers import SRUN, read_front
 from rankscope.features.logs.rows.log_processes import LogScene
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.safe_values import RANK_LIMIT
 from rankscope.parsers.sidecar import Sidecar
+from rankscope.schema.tables import MESSAGES
 
 _BY_LAUNCHER = [name for name, row in EVENTS.items() if row.by_launcher]
 _SIZES = ("GROUP_WORLD_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
@@ -266,7 +266,7 @@ def add_hardware_ranks(tables: dict[str, pl.DataFrame], sources: Sequence[Source
         return
     judge = _RankJudge(read_seats(tables, sources, scene), tables, sources, scene)
     rows = [row for one in open_.iter_rows(named=True) for row in judge.joined(one)]
-    made = pl.DataFrame(rows, schema=dict(schema.MESSAGES), infer_schema_length=None)
+    made = pl.DataFrame(rows, schema=MESSAGES, infer_schema_length=None)
     rest = messages.join(open_.select("file", "offset", "kind"), on=["file", "offset", "kind"], how="anti")
     tables["messages"] = pl.concat([rest, made]).sort("file", "offset", maintain_order=True)
 

@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.rank_files import attempts_by_directory
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.health_check import SILENT, UNHEALTHY, HealthCheck, RankHealth
 from rankscope.features.logs.read.log_record import shown_text
 from rankscope.kinds.error_traits import GAVE_UP
+from rankscope.schema.tables import MESSAGES
 
 KIND = "health-check"
 TIMED_OUT = "watchdog-timeout"
@@ -58,7 +58,7 @@ def add_check(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], ru
 def with_check(messages: pl.DataFrame | None, place: int, source: SourceFile) -> pl.DataFrame:
     """`messages` with a row for each asked rank, if any is unhealthy; unchanged if all are well."""
     assert isinstance(source.content, HealthCheck)
-    table = pl.DataFrame(list(_rows(source.content.ranks, place, _written_ns(source))), schema=dict(schema.MESSAGES))
+    table = pl.DataFrame(list(_rows(source.content.ranks, place, _written_ns(source))), schema=MESSAGES)
     if messages is None or messages.is_empty():
         return table
     return pl.concat([messages, table]).sort("file", "offset", maintain_order=True)

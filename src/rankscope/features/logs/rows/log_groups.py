@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.features.logs.read.log_record import Event
 from rankscope.features.logs.rows.log_processes import CommLife, LogScene
+from rankscope.schema.tables import GROUPS
 
 DEFAULT_GROUP = "default_pg"
 
@@ -174,7 +174,7 @@ class LogGroups:
             }
             for i in range(len(self.names))
         ]
-        return pl.DataFrame(rows, schema=dict(schema.GROUPS))
+        return pl.DataFrame(rows, schema=GROUPS)
 
 
 def slots_of(lives: Sequence[CommLife]) -> tuple[int, ...] | None:

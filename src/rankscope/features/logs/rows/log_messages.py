@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope import schema
+from rankscope.assemble.gathering import PrintedProcess, PrintedStacks, PrintedThread
 from rankscope.features.logs.read.bounded_rows import left_out
 from rankscope.features.logs.read.c10d.thread_dumps import KIND
 from rankscope.features.logs.read.log_record import Event
@@ -25,11 +25,9 @@ from rankscope.features.logs.rows.log_processes import (
     print_time,
     valid_rank,
 )
-from rankscope.features.stacks.py_spy.frame_interning import SnapshotCollector, clip_text, valid_pid
-from rankscope.features.stacks.py_spy.thread_roles import roles_of, title_rank
-from rankscope.features.stacks.py_spy_ranks import RankedStacks
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.contents import StackFrame
+from rankscope.schema.tables import MESSAGES
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
 
@@ -42,7 +40,7 @@ def message_table(scene: LogScene, groups: LogGroups, more: list[dict[str, Any]]
         {**_BLANK, **{"severity": EVENTS[row["kind"]].severity, **row}, "values": _json(row.get("values", {}))}
         for row in rows
     ]
-    table = pl.DataFrame(filled, schema=dict(schema.MESSAGES), infer_schema_length=None)
+    table = pl.DataFrame(filled, schema=MESSAGES, infer_schema_length=None)
     return table.sort("file", "offset", maintain_order=True)
 
 
@@ -183,7 +181,7 @@ _LOCAL = re.compile(r"^\[[A-Za-z_]\w{0,60}?(\d{1,6})\]: ?$")
 """Default prefix of torchrun: role and rank within the node."""
 
 
-def stacks_in(scene: LogScene) -> list[RankedStacks]:
+def stacks_in(scene: LogScene) -> list[PrintedStacks]:
     """The stacks of each log with any, with the ranks of its lines."""
     found = []
     for log in scene.logs:
@@ -191,29 +189,20 @@ def stacks_in(scene: LogScene) -> list[RankedStacks]:
         if dumps:
             # the rank of a log with a single process, if known
             ranks = {scene.speakers[at].rank for at in log.speakers}
-            found.append(_log_stacks(log, dumps, ranks.pop() if len(ranks) == 1 else None))
+            alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
+            rank = ranks.pop() if len(ranks) == 1 else None
+            found.append(PrintedStacks(log.source, list(map(_printed_process, dumps)), rank, in_log=not alone))
     return found
 
 
-def _log_stacks(log: LogFile, dumps: list[Event], only: int | None) -> RankedStacks:
-    collector = SnapshotCollector()
-    for event in dumps:
-        values = event.values
-        command = str(values.get("command") or "")
-        titled = title_rank(command) if command else only
-        rank = event.rank if event.rank is not None else titled
-        local = _LOCAL.match(f"{values.get('label') or ''}")
-        pid = valid_pid(values.get("pid"))
-        within = int(local[1]) if local and rank is None else None
-        process = collector.process(pid, None, command, "", rank, within, values["tool"])
-        for number, name, gil, frames, *active in values["threads"]:
-            collector.thread(process, name, number, (active[0] if active else None, gil), _frames(frames))
-    snapshot = collector.result([])
-    snapshot.roles = roles_of(snapshot)
-    alone = not log.speakers and all(EVENTS[event.kind].of_stacks for event in log.content.events)
-    return RankedStacks(log.source, snapshot, in_log=not alone)
-
-
-def _frames(rows: list[Any]) -> Iterator[StackFrame]:
-    for function, file, line in rows:
-        yield StackFrame(clip_text(function), clip_text(file), line)
+def _printed_process(event: Event) -> PrintedProcess:
+    values = event.values
+    local = _LOCAL.match(f"{values.get('label') or ''}")
+    threads = [
+        PrintedThread(name, number, active[0] if active else None, gil, [StackFrame(*frame) for frame in frames])
+        for number, name, gil, frames, *active in values["threads"]
+    ]
+    return PrintedProcess(
+        values.get("pid"), str(values.get("command") or ""), event.rank, int(local[1]) if local else None,
+        values["tool"], threads,
+    )  # fmt: skip

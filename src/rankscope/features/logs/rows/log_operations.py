@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from rankscope import schema
 from rankscope.features.logs.read.model import IS_P2P, LogContent
 from rankscope.features.logs.rows import log_processes
 from rankscope.features.logs.rows.c10d_claims import Claim, ClaimedOperation, Claims
 from rankscope.features.logs.rows.log_processes import CommLife, LogScene
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.schema.tables import FRONTIERS, OPS, Coalesced, Source, State
 
 FIRST_SEQ = 1
 """First sequence number in torch."""
@@ -268,18 +268,18 @@ def collective_rows(
             seq=pl.when(~pl.col("p2p") & placed).then(pl.col("ordinal") + pl.col("shift")),
             p2p_seq=pl.when("p2p").then(pl.col("ordinal") + FIRST_SEQ),
             peer=_peers(printed, groups),
-            source=pl.lit("nccl-log", schema.Source),
+            source=pl.lit("nccl-log", Source),
             library=pl.lit("nccl").cast(pl.Categorical),
             is_p2p=pl.col("p2p"),
-            coalesced=pl.lit("none", schema.Coalesced),
-            state=pl.lit("unknown", schema.State),
+            coalesced=pl.lit("none", Coalesced),
+            state=pl.lit("unknown", State),
         )
     )
 
 
 def empty_rows() -> pl.DataFrame:
     """The table without rows."""
-    return schema.empty({**schema.OPS, "line": pl.Int64})
+    return pl.DataFrame(schema={**OPS, "line": pl.Int64})
 
 
 def _log_columns(scene: LogScene, number: int, ops: dict[str, int], *, dated: bool) -> dict[str, np.ndarray[Any, Any]]:
@@ -339,7 +339,7 @@ def _life_table(scene: LogScene, numbering: Mapping[tuple[int, int], SeqNumberin
 def shaped_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with all columns of `ops` and `line`; null where `rows` lacks one."""
     there = set(rows.columns)
-    columns = {**schema.OPS, "line": pl.Int64}
+    columns = {**OPS, "line": pl.Int64}
     return rows.select(
         (pl.col(name) if name in there else pl.lit(None)).cast(kind).alias(name) for name, kind in columns.items()
     )
@@ -392,7 +392,7 @@ def add_claimed_rows(rows: pl.DataFrame, claims: Claims, lines_before: Mapping[i
         for row in (*claim.rows.values(), *claim.p2p.values())
     ]
     if claimed:
-        kinds = {**schema.OPS, "line": pl.Int64}
+        kinds = {**OPS, "line": pl.Int64}
         named = shaped_rows(pl.DataFrame(claimed, schema={n: kinds[n] for n in claimed[0]}, infer_schema_length=None))
         printed = rows.filter("is_p2p").select("rank", "group").unique()
         # COLL lines have each send and receive with its peer
@@ -436,7 +436,7 @@ def add_absent_rows(rows: pl.DataFrame, claims: Claims, members: Sequence[tuple[
     alone = (pl.col("state") == "unknown") & (pl.col("seq") > pl.col("least"))
     return (
         rows.join(table, on="group", how="left", maintain_order="left")
-        .with_columns(state=pl.when(alone).then(pl.lit("scheduled", schema.State)).otherwise("state"))
+        .with_columns(state=pl.when(alone).then(pl.lit("scheduled", State)).otherwise("state"))
         .drop("least")
     )
 
@@ -466,9 +466,9 @@ def _with_counters(rows: pl.DataFrame, claims: Claims) -> pl.DataFrame:
         rows.join(table, on=["rank", "group"], how="left", maintain_order="left")
         .with_columns(
             state=pl.when(open_ & (pl.col("seq") <= pl.col("done")))
-            .then(pl.lit("completed", schema.State))
+            .then(pl.lit("completed", State))
             .when(open_ & (pl.col("seq") > pl.col("done")))
-            .then(pl.lit("scheduled", schema.State))
+            .then(pl.lit("scheduled", State))
             .otherwise("state")
         )
         .drop("upto", "done")
@@ -508,7 +508,7 @@ def claimed_frontiers(
                 "wrapped": not whole, "filtered": "none",
             }
         )  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.FRONTIERS))
+    return pl.DataFrame(rows, schema=FRONTIERS)
 
 
 BUFFERED_LINES = 64

@@ -9,14 +9,12 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import prod
 from typing import Any, NamedTuple
 
-import orjson
-
+from rankscope.analysis.signatures import element_count
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.logs.read.log_record import Stamp
 from rankscope.features.logs.read.model import Comm, LogContent
+from rankscope.parsers.line_prefixes import Stamp
 from rankscope.parsers.safe_values import RANK_LIMIT
 
 
@@ -294,11 +292,3 @@ def wire_key(op: str | None, in_sizes: str | None, in_dtypes: str | None) -> str
     count = element_count(in_sizes) if counted else None
     kind = (in_dtypes or "").strip('[]"')
     return f"{name} {'?' if count is None else count} {WIRE_DTYPES.get(kind, kind)}"
-
-
-def element_count(sizes: str | None) -> int | None:
-    """Elements of all tensors in a JSON list of shapes; None for another text."""
-    try:
-        return sum(prod(shape) for shape in orjson.loads(sizes)) if sizes else None
-    except (orjson.JSONDecodeError, TypeError):
-        return None

@@ -12,7 +12,6 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.bounded_rows import LEFT_OUT, STACKS, left_out
@@ -51,6 +50,7 @@ from rankscope.features.logs.rows.process_ends import add_earlier
 from rankscope.features.logs.rows.process_ranks import identify_lives
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.matrices import NULL
+from rankscope.schema.tables import COMMS, RAS, SETTINGS
 from rankscope.text.wording import duration, plural
 
 Tables = dict[str, pl.DataFrame]
@@ -130,10 +130,6 @@ def read_scene(
     return scene
 
 
-MEMORY_PATTERNS = ("cuda-out-of-memory", "host-allocation")
-"""Known errors whose messages have sizes."""
-
-
 def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
     """`tables` of dumps with the rows of logs. For a rank's group with a dump, log rows are only compared."""
     groups = LogGroups(tables["groups"], scene.sized)
@@ -182,10 +178,6 @@ def add_log_tables(tables: Tables, scene: LogScene) -> Tables:
         "frontiers": pl.concat([tables["frontiers"], frontiers]).sort("rank", "group"),
         "messages": log_messages.message_table(scene, groups, remarks),
     }
-    if made["messages"]["pattern"].is_in(MEMORY_PATTERNS).any():
-        from rankscope.features.memory.memory_rows import add_message_rows
-
-        add_message_rows(made)
     return {**tables, **made, **record_tables(scene)}
 
 
@@ -230,7 +222,7 @@ def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
     return {
         "settings": _setting_table(scene),
         "comms": _comm_table(scene),
-        "ras": pl.DataFrame(rows, schema=dict(schema.RAS), infer_schema_length=None),
+        "ras": pl.DataFrame(rows, schema=RAS, infer_schema_length=None),
     }
 
 
@@ -240,7 +232,7 @@ def _setting_table(scene: LogScene) -> pl.DataFrame:
     for log in scene.logs:
         for row in _settings(log, scene):
             rows.setdefault((row["rank"], row["host"], row["pid"], row["name"], row["value"]), row)
-    return pl.DataFrame(list(rows.values()), schema=dict(schema.SETTINGS), infer_schema_length=None)
+    return pl.DataFrame(list(rows.values()), schema=SETTINGS, infer_schema_length=None)
 
 
 def _settings(log: LogFile, scene: LogScene) -> Iterator[dict[str, Any]]:
@@ -284,7 +276,7 @@ def _comm_table(scene: LogScene) -> pl.DataFrame:
                 "line": comm.line,
             }
         )  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.COMMS), infer_schema_length=None)
+    return pl.DataFrame(rows, schema=COMMS, infer_schema_length=None)
 
 
 def _versions(scene: LogScene) -> dict[int, str]:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.sidecar import Sidecar
+from rankscope.schema.tables import MESSAGES
 
 if TYPE_CHECKING:
     from rankscope.features.logs.read.c10d.known_errors import KnownErrors
@@ -142,7 +142,7 @@ def with_ends(
         for rank, (place, source) in ends.items()
         if _card(source).ended
     ]
-    table = pl.DataFrame(rows, schema=dict(schema.MESSAGES))
+    table = pl.DataFrame(rows, schema=MESSAGES)
     if messages is None or messages.is_empty():
         return table.sort("file")
     return pl.concat([_timed(messages, beside), table]).sort("file", "offset", maintain_order=True)

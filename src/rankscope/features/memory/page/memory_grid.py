@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rankscope.features.memory.rules.memory_growth import WARM_UP
 from rankscope.features.memory.rules.memory_peers import kind_of, sample_rows
-from rankscope.schema import HOST
+from rankscope.schema.tables import HOST
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.float32]

@@ -14,7 +14,8 @@ from rankscope.features.memory.page.memory_grid import DIGITS, GROWTH, SECOND_NS
 from rankscope.features.memory.rules.failed_requests import rate_text
 from rankscope.features.memory.rules.memory_peers import kind_of
 from rankscope.features.memory.rules.model import MEMORY_RESULTS, FullRank, MemoryGrowth
-from rankscope.schema import HOST, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import HOST
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clock, plural
 from rankscope.tui.detail.operation_index import OpIndex, Row

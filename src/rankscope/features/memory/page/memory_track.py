@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.features.memory.rules.memory_peers import sample_rows
-from rankscope.schema import HOST
+from rankscope.schema.tables import HOST
 from rankscope.text.wording import byte_count
 from rankscope.tui.lane_cells import LaneCells
 from rankscope.tui.letters import HELD, Codes, find, worst

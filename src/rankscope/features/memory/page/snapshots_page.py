@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from statistics import median
 from typing import Any, ClassVar, Literal
@@ -21,7 +22,7 @@ from rankscope.features.memory.rules.snapshot_holders import (
     SnapshotMemory,
     snapshot_memory,
 )
-from rankscope.features.memory.snapshot_page import holder_text, owner_text, size_lines
+from rankscope.features.memory.snapshot_page import ALLOCATED_BY, HOLDER_COLUMNS, holder_text, owner_text, size_lines
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, plural, ranks_text
@@ -245,22 +246,21 @@ def place_columns(ranks: Sequence[int], alone: Container[Lines]) -> Columns[Plac
         Col(title="on", cell=lambda place: str(sizes(place)[1]), width=5, right=True),
         Col(title="median", cell=lambda place: byte_count(sizes(place)[2]), width=9, right=True),
         Col(title="least", cell=lambda place: byte_count(sizes(place)[3]), width=9, right=True),
-        ALLOCATED_BY,
+        LINES_OF_PLACE,
     )
 
 
 def device_columns(device: DeviceMemory) -> Columns[Holder]:
     """The columns of places of one device."""
-    peak = (lambda holder: byte_count(holder.at_peak)) if device.facts["peak"] is not None else (lambda _: "-")
-    return Columns(
-        Col(title="at peak", cell=peak, width=9, right=True),
-        Col(title="at dump", cell=lambda holder: byte_count(holder.at_dump), width=9, right=True),
-        Col(title="live", cell=lambda holder: f"{holder.blocks:,}", width=6, right=True),
-        ALLOCATED_BY,
-    )
+    has_peak = device.facts["peak"] is not None
+    sizes = [
+        Col(title=column.heading, cell=partial(column.cell, has_peak), width=column.width, right=True)
+        for column in HOLDER_COLUMNS
+    ]
+    return Columns(*sizes, LINES_OF_PLACE)
 
 
-ALLOCATED_BY = Col[Any](title=" allocated by", cell=lambda place: f" {holder_text(place.lines)}")
+LINES_OF_PLACE = Col[Any](title=f" {ALLOCATED_BY}", cell=lambda place: f" {holder_text(place.lines)}")
 
 
 def _sizes(title: str, name: str) -> Col[DeviceMemory]:

@@ -12,7 +12,8 @@ from rankscope.analysis.model import Evidence, Finding
 from rankscope.features.memory.rules.memory_peers import kind_of
 from rankscope.features.memory.rules.model import MemoryGrowth
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.schema import HOST, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import HOST
 from rankscope.text.wording import byte_count, plural, ranks_text
 
 ON_HOST = ("host-out-of-memory", "host-allocation")

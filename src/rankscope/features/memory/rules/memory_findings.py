@@ -15,7 +15,7 @@ from rankscope.features.memory.rules.failed_requests import EDGE, explained_fail
 from rankscope.features.memory.rules.memory_growth import find_growths
 from rankscope.features.memory.rules.memory_peers import find_full_ranks, held_by_rank
 from rankscope.features.memory.rules.model import MEMORY_RESULTS, FullRank, MemoryAnalysis, MemoryGrowth
-from rankscope.schema import HOST
+from rankscope.schema.tables import HOST
 from rankscope.text.wording import byte_count, plural, ranks_text
 
 MOST_EVIDENCE = 8

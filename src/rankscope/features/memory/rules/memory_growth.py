@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.features.memory.rules.model import MemoryGrowth
-from rankscope.schema import HOST
+from rankscope.schema.tables import HOST
 
 BLOCKS = 8
 FEWEST_SAMPLES = 2 * BLOCKS

@@ -10,7 +10,7 @@ import polars as pl
 
 from rankscope.analysis.model import Mesh
 from rankscope.features.memory.rules.model import FullRank
-from rankscope.schema import HOST
+from rankscope.schema.tables import HOST
 
 FEWEST_PEERS = 4
 """Fewest ranks that are compared; of three, two may be the odd ones."""

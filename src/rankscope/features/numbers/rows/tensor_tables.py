@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
 from rankscope.assemble.rank_files import OLDER, FileOwner, RankFile, rank_files
@@ -39,6 +38,7 @@ from rankscope.kinds.input_kinds import TENSOR_RECORD
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.members import shared_members
 from rankscope.parsers.sidecar import Sidecar
+from rankscope.schema.tables import GROUPS, SETTINGS, TENSORS
 
 _STEP = re.compile(r"(?:^|[/!])step[_\-]?(\d{1,12})(?=[/!])", re.IGNORECASE)
 _PROCESS = re.compile(r"(?:^|[/!])proc[_\-]?(\d{1,12})(?=[/!])", re.IGNORECASE)
@@ -174,7 +174,7 @@ def with_number_settings(
         if rank in first:
             header = first[rank].content.headers[0]
             rows.append((rank, header.host, header.pid, name, value, SOURCE, first[rank].place, None))
-    own = pl.DataFrame(rows, schema=dict(schema.SETTINGS), orient="row")
+    own = pl.DataFrame(rows, schema=SETTINGS, orient="row")
     return own if before is None else pl.concat([before, own])
 
 
@@ -270,7 +270,7 @@ class _GroupRows:
     """The table of groups, with those that only summaries name behind the others."""
 
     def __init__(self, tables: dict[str, pl.DataFrame]) -> None:
-        self._before = tables["groups"] if "groups" in tables else schema.empty(schema.GROUPS)
+        self._before = tables["groups"] if "groups" in tables else GROUPS.empty()
         rows = self._before.select("group", "name", "ranks").iter_rows()
         self._by_name: dict[tuple[str, tuple[int, ...]], int] = {}
         self._by_ranks: dict[tuple[int, ...], list[int]] = {}
@@ -300,7 +300,7 @@ class _GroupRows:
 
     def table(self) -> pl.DataFrame:
         """All groups."""
-        return pl.concat([self._before, pl.DataFrame(self._new, schema=dict(schema.GROUPS))])
+        return pl.concat([self._before, pl.DataFrame(self._new, schema=GROUPS)])
 
 
 def _tensor_table(
@@ -331,11 +331,11 @@ def _tensor_table(
     }
     for name in PLAIN:
         own = column(name)
-        columns[name] = _where(pl.Series(own).cast(schema.TENSORS[name], strict=False), own != NULL)
+        columns[name] = _where(pl.Series(own).cast(TENSORS[name], strict=False), own != NULL)
     for bit, name in enumerate(FLOATS, 1):
         own = np.concatenate([content.floats[bit - 1] for content in contents])
         columns[name] = _where(pl.Series(own), (told >> bit) & 1 > 0)
-    return pl.DataFrame([columns[name].cast(kind, strict=False).alias(name) for name, kind in schema.TENSORS.items()])
+    return pl.DataFrame([columns[name].cast(kind, strict=False).alias(name) for name, kind in TENSORS.items()])
 
 
 def _ranks(content: NumbersContent) -> npt.NDArray[np.int32]:
@@ -365,7 +365,7 @@ def _coded(contents: Sequence[NumbersContent], groups: _GroupRows) -> Iterator[t
         values, places = sizes if name in SIZES else numbers if name == "group" else texts
         kind = pl.List(pl.Int64) if name in SIZES else pl.UInt32() if name == "group" else pl.String()
         code = np.concatenate([own[content.code(name)] for own, content in zip(places, contents, strict=True)])
-        yield name, pl.Series(values, dtype=kind).cast(schema.TENSORS[name], strict=False).gather(code)
+        yield name, pl.Series(values, dtype=kind).cast(TENSORS[name], strict=False).gather(code)
 
 
 def _joined(tables: Iterable[Iterable[Hashable]]) -> tuple[list[Hashable], list[npt.NDArray[np.int64]]]:

@@ -43,7 +43,8 @@ from rankscope.features.numbers.rules.tensor_matching import (
     least_limit,
     sampling_slack,
 )
-from rankscope.schema import MOST_SAMPLES, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import MOST_SAMPLES
 from rankscope.text.wording import plural, ranks_text
 
 Flags = npt.NDArray[np.bool_]

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import polars as pl
 
 from rankscope.features.numbers.rules.model import Floats
-from rankscope.schema import MOST_SAMPLES, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import MOST_SAMPLES
 
 _WRAPPER = re.compile(
     r"^(?:module|_forward_module)(?:\.|$)"

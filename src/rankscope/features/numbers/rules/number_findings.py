@@ -434,7 +434,8 @@ def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -
         proven = any(f.severity == "critical" for f in written)
         text = f"{'' if proven else _UNPROVEN}{roots[0].title}"
         return replace(analysis, status="mismatch" if proven else "unknown", verdict=text, findings=findings)
-    if analysis.verdict.startswith(_UNPROVEN):
+    if any(f.kind == KIND and f.root_cause for f in analysis.findings):
+        # the verdict is on numbers that were judged before these
         return analysis
     if analysis.verdict and not dataset.from_tensors:
         return analysis

@@ -23,7 +23,8 @@ import polars as pl
 from rankscope.features.numbers.rules.collective_units import EQUAL_OUTPUTS, CollectiveUnits
 from rankscope.features.numbers.rules.model import BrokenRule, Floats, RuleAnswer, format_of
 from rankscope.features.numbers.rules.named_tensors import SampleRows, spread
-from rankscope.schema import MOST_SAMPLES, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import MOST_SAMPLES
 
 BIT_HASHES = ("crc32", "md5", "xor")
 """Kinds of hashes that are made of all bits of a tensor."""

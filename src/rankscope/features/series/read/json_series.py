@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 import polars as pl
 
-from rankscope.features.logs.read import log_record
 from rankscope.features.series.read import metric_names
 from rankscope.features.series.read.metric_names import EPOCH, Quantity
 from rankscope.features.series.read.printed_numbers import LARGEST_STEP, PrintedNumber, printed_number
 from rankscope.features.series.read.scalar_rows import MOST_POINTS, POINTS, Point, points_frame
+from rankscope.parsers.line_prefixes import read_stamp
 
 MOST_KEYS = 2000
 DEEPEST = 3
@@ -104,7 +104,7 @@ def _time(row: Mapping[str, Any]) -> int | None:
     """The time of a print: a text with its date, or seconds since the epoch."""
     for key in _TIMES:
         value = row.get(key)
-        if isinstance(value, str) and (stamp := log_record.read_stamp(value)) is not None and stamp.has_year:
+        if isinstance(value, str) and (stamp := read_stamp(value)) is not None and stamp.has_year:
             return stamp.ns
         if isinstance(value, int | float) and 1e9 < value < 1e10:
             return int(value * 1e9)

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rankscope.features.logs.read import log_record
-from rankscope.features.logs.read.log_record import strip_prefixes
 from rankscope.features.series.read import metric_names
 from rankscope.features.series.read.metric_names import Quantity
 from rankscope.features.series.read.printed_numbers import NUMBER
 from rankscope.features.series.read.run_options import is_printed_config
+from rankscope.parsers.line_prefixes import CLOCK, FULL, GLOG, SYSLOG, read_stamp, strip_prefixes
 
 MOST_IN_LINE = 2000
 LONGEST_NAME = 120
@@ -39,8 +38,8 @@ _FROM_ZERO = re.compile(r"Epoch: \[|Train: \d|Epoch:? \d+: +\d+%")
 _BAR = re.compile(r"(?:\||%\s)\s*(\d+)/(\d+|\?) \[\d+:\d\d")
 _CLOCK_GOES_ON = re.compile(r":\d\d")
 _FRACTION = re.compile(r"\s*/\s*(?=\d)")
-_TIME = re.compile(rf"{log_record.FULL}|{log_record.GLOG}|{log_record.SYSLOG}|{log_record.CLOCK}")
-_FULL = re.compile(log_record.FULL)
+_TIME = re.compile(rf"{FULL}|{GLOG}|{SYSLOG}|{CLOCK}")
+_FULL = re.compile(FULL)
 _PROSE = ("with", "and", "at", "the", "current", "is", "average", "avg", "for", "in", "after", "-")
 _LENGTH_PLACE, _EPOCH_PLACE, _BAR_PLACE, _ONLY_EPOCH_PLACE = 25, 50, 60, 70
 _RANK = re.compile(r"\[Rank (\d{1,7})\]", re.IGNORECASE)
@@ -140,9 +139,9 @@ def _number_before(text: str, end: int) -> int | None:
 
 def _zone(text: str, found: list[re.Match[str]], places: tuple[ValuePlace, ...]) -> int | None:
     time = _FULL.search(text, 0, found[places[0].number].start() if places else len(text))
-    if time is None or (whole := log_record.read_stamp(time[0])) is None:
+    if time is None or (whole := read_stamp(time[0])) is None:
         return None
-    plain = log_record.read_stamp(re.sub(r"(?:Z|[+-]\d\d:?\d\d)$", "", time[0]))
+    plain = read_stamp(re.sub(r"(?:Z|[+-]\d\d:?\d\d)$", "", time[0]))
     return None if plain is None else plain.ns - whole.ns
 
 

@@ -14,9 +14,6 @@ from typing import IO
 import numpy as np
 import polars as pl
 
-from rankscope.features.logs.read.decode import log_blocks
-from rankscope.features.logs.read.packed_words import PAD_BYTES
-from rankscope.features.logs.read.record_reader import COLOUR, LINE_BYTES, unwrapped
 from rankscope.features.series.read.json_series import json_line
 from rankscope.features.series.read.line_recipes import NUMBERS, LineRecipe, StepPlace, line_recipe
 from rankscope.features.series.read.printed_numbers import (
@@ -28,6 +25,8 @@ from rankscope.features.series.read.printed_numbers import (
     steps_of,
 )
 from rankscope.features.series.read.scalar_rows import MOST_POINTS, POINTS, Point, points_frame
+from rankscope.parsers.line_blocks import LINE_BYTES, line_blocks
+from rankscope.parsers.line_prefixes import COLOUR, unwrapped
 
 WORDS = "[Ll]oss|LOSS|[Ss]tep|STEP|[Ii]ter|pdates|it/s|s/it|\\[batch=|[Ee]poch"
 """Words of lines with values of training, and of the progress bars that tell the step."""
@@ -50,8 +49,8 @@ def read_log_series(data: bytes | IO[bytes]) -> pl.DataFrame:
     """The series of a log, with the columns of POINTS, in the order of the log."""
     stream: IO[bytes] = io.BytesIO(data) if isinstance(data, bytes) else data
     reader, held, count = _LogReader(), list[pl.DataFrame](), 0
-    for block in log_blocks(stream):
-        text = bytes(memoryview(block.padded)[PAD_BYTES : PAD_BYTES + block.size])
+    for block in line_blocks(stream):
+        text = block.text
         held.append(_candidates(text, count))
         count += text.count(b"\n")
         if sum(len(lines) for lines in held) >= MOST_HELD:

@@ -1,4 +1,4 @@
-"""The table of series, and rows of it from sources that are read one value after the other."""
+"""Rows of the table of series, from sources that are read one value after the other."""
 
 from __future__ import annotations
 
@@ -7,23 +7,8 @@ from typing import NamedTuple
 import polars as pl
 
 from rankscope.features.series.read.metric_names import Quantity
+from rankscope.schema.tables import SCALARS
 
-SCALARS: dict[str, pl.DataType | type[pl.DataType]] = {
-    "attempt": pl.UInt16,
-    "segment": pl.UInt32,  # counts the restarts of one series: its step goes back
-    "rank": pl.Int32,  # null if unknown
-    "step": pl.Int64,  # null where the source does not tell it
-    "step_hi": pl.Int64,  # the last possible step where the printed one is rounded, else null
-    "name": pl.String,  # one of metric_names.NAMES, else the raw name
-    "raw_name": pl.String,
-    "value": pl.Float64,
-    "resolution": pl.Float64,  # half of the last printed digit; 0 for exact values
-    "time_ns": pl.Int64,  # as printed, read as UTC; null if unknown
-    "source": pl.Enum(("log", "tensorboard", "wandb", "json", "csv", "trackio")),
-    "file": pl.String,
-    "line": pl.Int64,  # from 1; in binary files the number of the record
-}
-"""Columns of ``scalars``. Rows are sorted by file, then in the order of the file."""
 POINTS = {name: dtype for name, dtype in SCALARS.items() if name not in ("attempt", "segment", "file")}
 """Columns of one source; `assemble.series` adds the others."""
 MOST_POINTS = 50_000_000

@@ -8,14 +8,12 @@ from typing import IO
 
 import polars as pl
 
-from rankscope.features.logs.read.decode import log_blocks
-from rankscope.features.logs.read.log_record import strip_prefixes
-from rankscope.features.logs.read.packed_words import PAD_BYTES
-from rankscope.features.logs.read.record_reader import COLOUR, LINE_BYTES
 from rankscope.features.series.read import metric_names
 from rankscope.features.series.read.json_series import whole_number
 from rankscope.features.series.read.printed_numbers import printed_number
 from rankscope.features.series.read.scalar_rows import Point, points_frame
+from rankscope.parsers.line_blocks import LINE_BYTES, line_blocks
+from rankscope.parsers.line_prefixes import COLOUR, strip_prefixes
 
 LONGEST_PATTERN = 1000
 _ASIDE = ("step", "rank")
@@ -43,8 +41,8 @@ def read_pattern_series(data: bytes | IO[bytes], pattern: re.Pattern[str]) -> pl
     stream: IO[bytes] = io.BytesIO(data) if isinstance(data, bytes) else data
     points: list[Point] = []
     count = 0
-    for block in log_blocks(stream):
-        whole = bytes(memoryview(block.padded)[PAD_BYTES : PAD_BYTES + block.size])
+    for block in line_blocks(stream):
+        whole = block.text
         for line in COLOUR.sub(b"", whole).split(b"\n"):
             count += 1
             for part in line[:LINE_BYTES].rstrip(b"\r").split(b"\r"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
+from rankscope.features.traces.rules.model import METRICS, STEP_TIME, TRACE_RESULTS, Metric, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, ranks_text
-from rankscope.tui.detail.screens.grid_page import GridPage, row_head
+from rankscope.tui.detail.screens.grid_page import GridPage, RankRow, fold_ranks, row_head
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import HEAT, Line, Span, line, wrapped
@@ -41,7 +41,7 @@ class HeatScreen(GridPage):
         self.metric = 0
         self.heat = build_heat(self.traces.steps, METRICS[0])
         self._folded = True
-        self._shown: list[HeatRow] = []
+        self._shown: list[RankRow] = []
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
@@ -71,7 +71,7 @@ class HeatScreen(GridPage):
     def search(self, text: str) -> int:
         """Lists the rows with a rank."""
         apart = frozenset(self.heat.ranks) if not self._folded else frozenset(self.analysis.culprits)
-        rows = fold_rows(self.heat.ranks, self.heat.digits, apart)
+        rows = fold_ranks(self.heat.ranks, self.heat.digits, apart)
         rank = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         self._shown = [row for row in rows if rank is None or rank in row.ranks]
         self._digits = self.heat.digits
@@ -165,27 +165,6 @@ MISSING = -1
 """The digit of a step that a rank's trace does not hold."""
 NOISE = 0.05
 """Least share of a step that the scale spans: smaller differences are noise and must not look like heat."""
-STEP_TIME = "step time"
-
-
-class Metric(NamedTuple):
-    """A value of a step that the map can show."""
-
-    name: str
-    column: pl.Expr
-    """In nanoseconds."""
-
-
-METRICS: tuple[Metric, ...] = (
-    Metric("late", pl.col("late_ns")),
-    Metric(STEP_TIME, pl.col("end_ns") - pl.col("start_ns")),
-    Metric("compute", pl.col("compute_ns")),
-    Metric("exposed communication", pl.col("exposed_ns")),
-    Metric("waiting in collectives", pl.col("waited_ns")),
-    Metric("idle", pl.col("idle_ns")),
-    Metric("host gap", pl.col("host_gap_ns")),
-)
-"""Metrics of the heat map, in the order in which keys walk through it."""
 
 
 @dataclass(frozen=True)
@@ -238,24 +217,3 @@ def _least(known: Floats) -> float:
 def _median_step(steps: pl.DataFrame) -> float:
     length = (steps["end_ns"] - steps["start_ns"]).median()
     return float(length) if isinstance(length, (int, float)) else 0.0
-
-
-class HeatRow(NamedTuple):
-    """A row of the grid: neighbouring ranks with equal digits."""
-
-    ranks: tuple[int, ...]
-    at: int
-    """The row of `Heat.values` that stands for them."""
-
-
-def fold_rows(ranks: Sequence[int], digits: NDArray[np.int8], apart: frozenset[int]) -> list[HeatRow]:
-    """The rows of a grid with a row of `digits` for each rank; ranks in `apart` share none."""
-    out: list[HeatRow] = []
-    for at, rank in enumerate(ranks):
-        before = out[-1] if out else None
-        alone = before is None or rank in apart or before.ranks[-1] in apart
-        if before is not None and not alone and bool((digits[before.at] == digits[at]).all()):
-            out[-1] = before._replace(ranks=(*before.ranks, rank))
-        else:
-            out.append(HeatRow((rank,), at))
-    return out

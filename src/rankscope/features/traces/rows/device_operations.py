@@ -17,7 +17,6 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.groups import DEFAULT_GROUP
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.features.traces.read import event_names
@@ -26,6 +25,7 @@ from rankscope.features.traces.rows.span_tables import Places, SpanRoles
 from rankscope.features.traces.rows.trace_window import TraceWindow
 from rankscope.parsers.matrices import NULL
 from rankscope.parsers.safe_values import RANK_LIMIT, rank_list
+from rankscope.schema.tables import GROUPS
 
 Members = tuple[int, ...]
 
@@ -55,7 +55,7 @@ class TraceGroups:
             everybody = self.world > 0 and (row["description"] == DEFAULT_GROUP or not row["name"])
             self.rows[i]["ranks"] = list(range(self.world)) if everybody else sorted(users)
         rows = [{**row, "group": i} for i, row in enumerate(self.rows)]
-        return pl.DataFrame(rows, schema=dict(schema.GROUPS))
+        return pl.DataFrame(rows, schema=GROUPS)
 
     def members(self, group: int) -> Sequence[int]:
         """Ranks of a group, if they are written down."""

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.sources import WindowSpans
 from rankscope.features.traces.read import event_names
 from rankscope.features.traces.read.model import CALL_NUMBERS, TracedCall
 from rankscope.features.traces.rows.trace_window import CATEGORY, Mask, TraceWindow
 from rankscope.parsers.matrices import NULL, Numbers
+from rankscope.schema.tables import SPAN_VALUES, SPANS, TRACKS
 
 
 @dataclass
@@ -238,7 +238,7 @@ def track_table(window: TraceWindow, first: int) -> pl.DataFrame:
         }
         for i, (device, pid, tid) in enumerate(window.tracks)
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.TRACKS), strict=False)
+    return pl.DataFrame(rows, schema=TRACKS, strict=False)
 
 
 def _titles(window: TraceWindow) -> dict[tuple[int | None, int | None], str]:
@@ -289,22 +289,20 @@ def span_table(
         other = pl.Series(mine) & (pl.col("category") == "kernel")
         communicates = pl.lit(CATEGORY, dtype=pl.Categorical)
         of_window = of_window.with_columns(category=pl.when(other).then(communicates).otherwise("category"))
-    return of_window.select([pl.col(name).cast(kind) for name, kind in schema.SPANS.items()])
+    return of_window.select([pl.col(name).cast(kind) for name, kind in SPANS.items()])
 
 
 def value_table(window: TraceWindow, drawn: WindowSpans, first_span: int) -> pl.DataFrame:
     """The numbers of spans that measure or wait, with columns SPAN_VALUES."""
     content = window.content
     if not content.values.size:
-        return schema.empty(schema.SPAN_VALUES)
+        return SPAN_VALUES.empty()
     place = np.full(content.rows, -1, np.int64)
     place[drawn.order] = np.arange(len(drawn.order)) + first_span
     span, code = place[content.value_numbers[0]], content.value_numbers[1]
     names_ = pl.Series(content.value_names, dtype=pl.String).cast(pl.Categorical)
     table = pl.DataFrame({"span": span, "name": names_.gather(code), "value": content.values[0]})
-    return table.filter(pl.col("span") >= 0).select(
-        pl.col(name).cast(kind) for name, kind in schema.SPAN_VALUES.items()
-    )
+    return table.filter(pl.col("span") >= 0).select(pl.col(name).cast(kind) for name, kind in SPAN_VALUES.items())
 
 
 def _categories(window: TraceWindow, order: Numbers) -> pl.Series:

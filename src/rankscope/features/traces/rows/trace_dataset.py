@@ -10,11 +10,11 @@ import numpy as np
 import orjson
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.gathering import Gathered, GatheredJob
+from rankscope.assemble.memory_table import memory_rows, with_memory
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.assemble.sources import SourceFile
-from rankscope.features.traces.read.model import TraceContent, TracedCall
+from rankscope.features.traces.read.model import MEMORY_NUMBERS, TraceContent, TracedCall
 from rankscope.features.traces.rows import device_operations, span_tables, trace_ranks
 from rankscope.features.traces.rows.device_operations import DeviceOperation, TraceGroups
 from rankscope.features.traces.rows.span_tables import SpanRoles
@@ -22,11 +22,10 @@ from rankscope.features.traces.rows.trace_window import TraceWindow, current_tab
 from rankscope.kinds.input_kinds import DUPLICATE, LOG, TRACE
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.safe_values import RANK_LIMIT
+from rankscope.schema.tables import HOST, SPAN_VALUES, SPANS, TRACED, TRACES, TRACKS
 
 Tables = dict[str, pl.DataFrame]
-_OF_TRACES = {
-    "traced": schema.TRACED, "tracks": schema.TRACKS, "spans": schema.SPANS, "span_values": schema.SPAN_VALUES,
-}  # fmt: skip
+_OF_TRACES = (TRACED, TRACKS, SPANS, SPAN_VALUES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,7 @@ def trace_world(windows: Sequence[TraceWindow]) -> int:
 def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
     """The tables that traces add or change, beside `tables` of dumps and logs."""
     groups = TraceGroups(tables["groups"], found.all, world)
-    made: dict[str, list[pl.DataFrame]] = {name: [schema.empty(columns)] for name, columns in _OF_TRACES.items()}
+    made: dict[str, list[pl.DataFrame]] = {table.name: [table.empty()] for table in _OF_TRACES}
     track = op = span = 0
     for window in found.all:
         rows, executes = operation_values(window, groups) if window.content.writers == 1 else no_values(window)
@@ -115,10 +114,9 @@ def add_trace_tables(tables: Tables, found: TraceWindows, world: int) -> Tables:
         track, op = track + made["tracks"][-1].height, op + rows.height
         span += made["spans"][-1].height
     told = {name: pl.concat(parts) for name, parts in made.items()}
-    if any(window.content.memory.size for window in found.all):
-        from rankscope.features.memory.memory_rows import add_event_rows
-
-        add_event_rows(told, tables, found.all)
+    memory = [event_rows(window) for window in found.all if window.content.memory.size and window.content.writers == 1]
+    if memory:
+        told["memory"] = with_memory(tables.get("memory"), memory)
     return {**told, "groups": groups.frame(), "traces": with_hosts(trace_table(found.all), tables)}
 
 
@@ -132,7 +130,30 @@ def trace_table(windows: Sequence[TraceWindow]) -> pl.DataFrame:
         }
         for w in windows
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.TRACES))
+    return pl.DataFrame(rows, schema=TRACES)
+
+
+# Memory events of the allocators of a process.
+
+_DEVICE_TYPES = {0: HOST, 1: "cuda", 6: "hip", 12: "xpu", 20: "privateuseone"}
+"""Names of c10::DeviceType; torch_npu and other vendors are "privateuseone"."""
+
+
+def event_rows(window: TraceWindow) -> pl.DataFrame:
+    """The rows of `memory` that a window tells."""
+    columns: dict[str, Any] = dict(zip(MEMORY_NUMBERS, window.content.memory, strict=True))
+    types, places = columns.pop("type").tolist(), columns.pop("index").tolist()
+    names = {
+        key: kind
+        if (kind := _DEVICE_TYPES.get(key[0], f"device{max(key[0], 0)}")) == HOST
+        else f"{kind}:{max(key[1], 0)}"
+        for key in set(zip(types, places, strict=True))
+    }
+    columns["time_ns"] = columns["time_ns"] + window.base_ns
+    devices = [names[key] for key in zip(types, places, strict=True)]
+    # the allocator of the host reserves nothing, and says 0
+    columns["reserved"] = np.where(np.array(devices) == HOST, NULL, columns["reserved"])
+    return memory_rows({**columns, "device": devices}, window.rank, window.host or None, window.place, "profiler")
 
 
 # Hosts of ranks whose traces lack them, from other files of the ranks: traces name the host from 2026 on.
@@ -182,11 +203,11 @@ def operation_values(window: TraceWindow, groups: TraceGroups) -> tuple[pl.DataF
 
 def no_values(window: TraceWindow) -> tuple[pl.DataFrame, Numbers]:
     """The tables of a window with operations of several processes: without operations."""
-    return schema.empty(schema.TRACED), np.full(len(window.start), -1, np.int64)
+    return TRACED.empty(), np.full(len(window.start), -1, np.int64)
 
 
 _COLUMNS: dict[str, Any] = {
-    name: pl.String if schema.TRACED[name] == pl.Categorical else schema.TRACED[name]
+    name: pl.String if TRACED[name] == pl.Categorical else TRACED[name]
     for name in (
         "group", "seq", "p2p_seq", "is_p2p", "library", "op", "peer", "coalesced", "state", "retired", "created_ns",
         "started_ns", "completed_ns", "duration_ns", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "thread",
@@ -294,4 +315,4 @@ def _complete(frame: pl.DataFrame, window: TraceWindow) -> pl.DataFrame:
         rank=pl.lit(window.rank), host=pl.lit(window.host or None, pl.String), op_id=pl.lit(None),
         stack_id=pl.lit(None), timeout_ms=pl.lit(None), record_id=pl.int_range(pl.len()),
     )  # fmt: skip
-    return frame.select([pl.col(name).cast(kind) for name, kind in schema.TRACED.items()])
+    return frame.select([pl.col(name).cast(kind) for name, kind in TRACED.items()])

@@ -10,12 +10,12 @@ from itertools import combinations
 
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble import file_names
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.op_names import P2P_OPS
 from rankscope.features.traces.rows.trace_window import ABSOLUTE_NS, TraceWindow
 from rankscope.parsers.safe_values import RANK_LIMIT
+from rankscope.schema.tables import ATTEMPTS
 from rankscope.text.wording import moment
 
 DEFAULT_GROUP = "default_pg"
@@ -273,9 +273,9 @@ def _common(one: tuple[int, int], other: tuple[int, int]) -> int:
 
 
 def trace_attempts(runs: Sequence[TraceRun]) -> pl.DataFrame:
-    """A row for each run, columns of schema.ATTEMPTS; none for a single run."""
+    """A row for each run, columns of ATTEMPTS; none for a single run."""
     rows = [
         {"attempt": i, "label": run.label, "newest_ns": run.bounds[1], "dumps": len(run.windows)}
         for i, run in enumerate(runs)
     ]
-    return pl.DataFrame(rows if len(rows) > 1 else [], schema=dict(schema.ATTEMPTS))
+    return pl.DataFrame(rows if len(rows) > 1 else [], schema=ATTEMPTS)

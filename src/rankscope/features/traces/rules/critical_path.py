@@ -23,10 +23,10 @@ import numpy as np
 import polars as pl
 
 from rankscope.features.traces.rules.clock_alignment import FileClocks
-from rankscope.features.traces.rules.device_spans import LAUNCH_CATEGORIES, SpanIndex, is_among
+from rankscope.features.traces.rules.device_spans import LAUNCH_CATEGORIES, STEP_NAME, SpanIndex, is_among
 from rankscope.features.traces.rules.host_pieces import host_pieces
 from rankscope.features.traces.rules.host_time import innermost_pieces
-from rankscope.features.traces.rules.lateness import MATCH_COLUMNS, STEP_NAME
+from rankscope.features.traces.rules.lateness import MATCH_COLUMNS
 from rankscope.features.traces.rules.matching import cluster_windows
 from rankscope.features.traces.rules.model import HANDOVERS, PATH, PATH_KINDS, PATH_NAMES
 from rankscope.features.traces.rules.path_nodes import NEVER, PathNodes, path_nodes

@@ -1,4 +1,4 @@
-"""Spans by kind: work on devices and activity of hosts, both on each file's own clock."""
+"""Spans by kind, on each file's own clock: work on devices, activity of hosts, and steps."""
 
 from __future__ import annotations
 
@@ -170,6 +170,39 @@ def _on_host(host: pl.DataFrame) -> pl.DataFrame:
     names = host["name"].unique().cast(pl.String).drop_nulls()
     computes = is_among("category", ["cpu_op"]) & ~is_among("name", [n for n in names if _ISSUING_OPERATOR.match(n)])
     return host.filter(pl.col("op").is_not_null() | computes)
+
+
+# Steps that a program marked.
+
+STEP_NAME = re.compile(r"^ProfilerStep#(\d+)$")
+
+
+def step_spans(dataset: Dataset) -> pl.DataFrame:
+    """Steps that `torch.profiler.profile.step` marked: file, step, begin_ns, end_ns on the file's own clock."""
+    steps = [name for name in dataset.spans["name"].unique().cast(pl.String).drop_nulls() if STEP_NAME.match(name)]
+    host = dataset.tracks.filter(pl.col("kind") == "host").select("track", "file")
+    marked = is_among("name", steps) & is_among("category", ["user_annotation"])
+    return (
+        dataset.spans.filter(marked).join(host, on="track")
+        .select(
+            "file", step=pl.col("name").cast(pl.String).str.extract(STEP_NAME.pattern).cast(pl.Int64, strict=False),
+            begin_ns=pl.col("start_ns"), end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+        )
+        .drop_nulls().sort("file", "begin_ns")
+    )  # fmt: skip
+
+
+def with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """`rows` with `step`: the step in which the host issued the operation, null outside of all."""
+    if steps.is_empty():
+        return rows.with_columns(step=pl.lit(None, dtype=pl.Int64))
+    at = pl.coalesce("created_ns", pl.col("started_ns") - pl.col("offset_ns"))
+    return (
+        rows.with_columns(at=at).sort("at")
+        .join_asof(steps.sort("begin_ns"), left_on="at", right_on="begin_ns", by="file", check_sortedness=False)
+        .with_columns(step=pl.when(pl.col("at") < pl.col("end_ns")).then("step"))
+        .drop("at", "begin_ns", "end_ns")
+    )  # fmt: skip
 
 
 # Merged intervals of time, and their length within given stretches.

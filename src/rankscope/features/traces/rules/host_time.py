@@ -18,11 +18,9 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints, Mask, expanded_ranges
-from rankscope.features.traces.rules.device_spans import SpanIndex, is_among
+from rankscope.features.traces.rules.device_spans import STEP_NAME, SpanIndex, is_among
 from rankscope.features.traces.rules.host_pieces import HostPieces, span_parents
-from rankscope.features.traces.rules.lateness import STEP_NAME
 from rankscope.features.traces.rules.model import COUNTERS, PATTERN_JOINT, PATTERNS
-from rankscope.schema.tables import empty
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
 _FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")
@@ -152,7 +150,7 @@ def kernel_patterns(spans: SpanIndex) -> pl.DataFrame:
     """The patterns of all files that were read completely, with columns PATTERNS; those with most time first."""
     found = [part for file in sorted(spans.whole) if (part := _of_file(spans, file)) is not None]
     if not found:
-        return empty(PATTERNS)
+        return pl.DataFrame(schema=PATTERNS)
     ranks = spans.dataset.traces.select("file", "rank")
     table = pl.concat(found).join(ranks, on="file", how="left")
     table = table.group_by("rank", "operator", "kernels", "length").agg(pl.col("count", "total_ns").sum())
@@ -214,12 +212,12 @@ def counter_table(spans: SpanIndex) -> pl.DataFrame:
     """The counters of all files, with columns COUNTERS; nothing is done where a trace holds none."""
     dataset = spans.dataset
     if dataset.span_values.is_empty():
-        return empty(COUNTERS)
+        return pl.DataFrame(schema=COUNTERS)
     values = dataset.span_values.rename({"name": "counter"})
     ranges = dataset.spans.with_row_index("span").filter(is_among("category", [RANGE_CATEGORY]))
     ranges = ranges.join(dataset.tracks.select("track", "file"), on="track", maintain_order="left")
     if ranges.is_empty():
-        return empty(COUNTERS)
+        return pl.DataFrame(schema=COUNTERS)
     of_files = [
         part.with_columns(operator=_operators(spans, int(part["file"][0]), part.height))
         for part in ranges.sort("file", "start_ns", maintain_order=True).partition_by("file", maintain_order=True)

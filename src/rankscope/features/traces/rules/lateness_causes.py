@@ -19,12 +19,13 @@ import polars as pl
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.late_ranks import LateRank
 from rankscope.features.traces.rules.device_spans import (
+    STEP_NAME,
     BusyIntervals,
     SpanIndex,
 )
 from rankscope.features.traces.rules.host_pieces import host_pieces
 from rankscope.features.traces.rules.host_time import HostTime, activity_name
-from rankscope.features.traces.rules.lateness import HOST_PACED_NS, MATCH_COLUMNS, STEP_NAME
+from rankscope.features.traces.rules.lateness import HOST_PACED_NS, MATCH_COLUMNS
 from rankscope.features.traces.rules.model import Lateness
 from rankscope.text.wording import digits
 

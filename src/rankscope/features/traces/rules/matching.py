@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.signatures import with_signatures
+from rankscope.assemble.op_names import COALESCED_OP
 from rankscope.features.traces.rules.window_offset import ChannelSequence, WindowShift, at_shift, best_shift
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import duration
@@ -198,8 +199,6 @@ def jobs_of(rows: pl.DataFrame) -> list[list[int]]:
 
 # Operations of all traces in a form that can be matched.
 
-COALESCED_OP = "coalesced"
-"""Operations of a batch of unknown kind: not all members need to take part."""
 ROWS = (
     "row", "file", "rank", "group", "channel", "token", "seq", "is_p2p", "op", "key", "elements", "blocking",
     "comms_id", "members", "created_ns", "arrived_ns", "started_ns", "ended_ns",

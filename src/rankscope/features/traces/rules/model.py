@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import polars as pl
 
 from rankscope.analysis.model import FeaturePart
-from rankscope.schema.tables import empty
 
 Columns = dict[str, pl.DataType | type[pl.DataType]]
 
@@ -58,6 +58,28 @@ STEPS: Columns = {
 
 All columns but communication_ns, late_ns and waited_ns are null for a file of which only collectives were read.
 """
+
+STEP_TIME = "step time"
+
+
+class Metric(NamedTuple):
+    """A value of a step that a map can show."""
+
+    name: str
+    column: pl.Expr
+    """In nanoseconds."""
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("late", pl.col("late_ns")),
+    Metric(STEP_TIME, pl.col("end_ns") - pl.col("start_ns")),
+    Metric("compute", pl.col("compute_ns")),
+    Metric("exposed communication", pl.col("exposed_ns")),
+    Metric("waiting in collectives", pl.col("waited_ns")),
+    Metric("idle", pl.col("idle_ns")),
+    Metric("host gap", pl.col("host_gap_ns")),
+)
+"""Values of a step that maps show, in the order in which keys walk through them."""
 
 KERNELS: Columns = {
     "rank": pl.Int32,
@@ -229,21 +251,21 @@ class TraceAnalysis:
     """By file, median absolute distance in ns of its matched ends to those of the others, after alignment."""
     clock_error_ns: int | None = None
     """Smaller differences between two ranks may be due to their clocks; None if no clocks were compared."""
-    matched: pl.DataFrame = field(default_factory=lambda: empty(MATCHED))
+    matched: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MATCHED))
     refused: tuple[str, ...] = ()
     """Operations and files that were not matched or aligned, with the reason; for the user."""
-    steps: pl.DataFrame = field(default_factory=lambda: empty(STEPS))
-    kernels: pl.DataFrame = field(default_factory=lambda: empty(KERNELS))
-    idle: pl.DataFrame = field(default_factory=lambda: empty(IDLE))
-    queues: pl.DataFrame = field(default_factory=lambda: empty(QUEUES))
-    launches: pl.DataFrame = field(default_factory=lambda: empty(LAUNCHES))
-    bandwidth: pl.DataFrame = field(default_factory=lambda: empty(BANDWIDTH))
-    last: pl.DataFrame = field(default_factory=lambda: empty(LAST))
-    path: pl.DataFrame = field(default_factory=lambda: empty(PATH))
-    path_names: pl.DataFrame = field(default_factory=lambda: empty(PATH_NAMES))
-    patterns: pl.DataFrame = field(default_factory=lambda: empty(PATTERNS))
-    counters: pl.DataFrame = field(default_factory=lambda: empty(COUNTERS))
-    handovers: pl.DataFrame = field(default_factory=lambda: empty(HANDOVERS))
+    steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS))
+    kernels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=KERNELS))
+    idle: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IDLE))
+    queues: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=QUEUES))
+    launches: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAUNCHES))
+    bandwidth: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BANDWIDTH))
+    last: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAST))
+    path: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH))
+    path_names: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH_NAMES))
+    patterns: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATTERNS))
+    counters: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COUNTERS))
+    handovers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HANDOVERS))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """The cause for each rank accused of being late."""
     recorded: int | None = None

@@ -13,15 +13,13 @@ from rankscope.analysis.late_ranks import LatenessTest, LateRank, LostTime, Unst
 from rankscope.analysis.signatures import element_count
 from rankscope.features.traces.rules.clock_alignment import FileClocks, align_clocks
 from rankscope.features.traces.rules.critical_path import CriticalPaths, critical_paths
-from rankscope.features.traces.rules.device_spans import SpanIndex
+from rankscope.features.traces.rules.device_spans import SpanIndex, step_spans, with_steps
 from rankscope.features.traces.rules.host_time import counter_table, kernel_patterns
 from rankscope.features.traces.rules.lateness import (
     MATCH_COLUMNS,
     last_table,
-    step_spans,
     with_lateness,
     with_lost,
-    with_steps,
     with_units,
     with_work,
 )

@@ -18,7 +18,8 @@ from rankscope.analysis.arrays import Ints
 from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex
 from rankscope.features.traces.rules.host_pieces import host_pieces
 from rankscope.features.traces.rules.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
-from rankscope.schema import SOURCES, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import SOURCES
 
 # Tables of Holistic Trace Analysis: device work, launches, and reasons of idle streams.
 

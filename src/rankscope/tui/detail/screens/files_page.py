@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.schema import BLIND_HOOK, HOOK, Dataset
+from rankscope.schema import Dataset
+from rankscope.schema.tables import BLIND_HOOK, HOOK
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clipped, clock, plural, ranks_text
 from rankscope.tui.columns import Col, Columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,27 @@ def row_head(ranks: Sequence[int], mark: str, role: Role, width: int = LABEL) ->
     """The head of a row of ranks: a mark, the ranks and their number."""
     count = f"x{len(ranks)}" if len(ranks) > 1 else ""
     return Span(f"{mark}{rank_ranges(ranks, width - 7):<{width - 7}} {count:>4} ", role)
+
+
+class RankRow(NamedTuple):
+    """A row of a grid: neighbouring ranks with equal cells."""
+
+    ranks: tuple[int, ...]
+    at: int
+    """The row of cells that stands for them."""
+
+
+def fold_ranks(ranks: Sequence[int], cells: NDArray[np.int8], apart: frozenset[int]) -> list[RankRow]:
+    """The rows of a grid with a row of `cells` for each rank; ranks in `apart` share none."""
+    out: list[RankRow] = []
+    for at, rank in enumerate(ranks):
+        before = out[-1] if out else None
+        alone = before is None or rank in apart or before.ranks[-1] in apart
+        if before is not None and not alone and bool((cells[before.at] == cells[at]).all()):
+            out[-1] = before._replace(ranks=(*before.ranks, rank))
+        else:
+            out.append(RankRow((rank,), at))
+    return out
 
 
 class BinnedPage(GridPage):

@@ -14,7 +14,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.analysis.model import Analysis, Mesh
-from rankscope.analysis.places import known_hosts
+from rankscope.analysis.places import Places
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, rank_ranges
@@ -154,7 +154,7 @@ class MeshScreen(ListPage):
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis, self.mesh = dataset, analysis, analysis.mesh
         self.letters = letters(dataset, analysis)
-        self._hosts = known_hosts(dataset)
+        self._hosts = Places(dataset).hosts
         self._layout = _EMPTY
         self._shown: list[MeshRow] = []
         self._cell = 0

@@ -11,7 +11,7 @@ import pytest
 from rankscope.features.logs.read.c10d import thread_dumps
 from rankscope.features.logs.read.c10d.recogniser import Recogniser
 from rankscope.features.logs.read.record_reader import RecordSplitter
-from rankscope.schema import AT_CRASH
+from rankscope.schema.tables import AT_CRASH
 from tests.features.logs.read.c10d.lines import events, everything, only
 
 BOOTSTRAP = (

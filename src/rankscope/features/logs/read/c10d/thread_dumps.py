@@ -28,7 +28,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event
-from rankscope.schema import AT_CRASH
+from rankscope.schema.tables import AT_CRASH
 
 LITERALS = (
     "(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ", "dump for PID",

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event, read_stamp, shown_text
+from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event, shown_text
+from rankscope.parsers.line_prefixes import read_stamp
 
 LITERALS = (
     "Failures:", "Root Cause", "max_nodes", "nproc_per_node", "group_world_size=", "global_ranks=[", "num_local_procs=",

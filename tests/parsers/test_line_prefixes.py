@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.features.logs.read import log_record
+from rankscope.parsers.line_prefixes import strip_prefixes
 
 CASES = {
     "[ERROR] 2026-10-11-15:09:34 (PID:2969, Device:0, RankID:101) ERR00100 PTA call acl api failed": (101, "ERR00100"),
@@ -39,20 +39,20 @@ CASES = {
 
 @pytest.mark.parametrize("text", CASES)
 def test_rank_and_rest(text: str) -> None:
-    front = log_record.strip_prefixes(text)
+    front = strip_prefixes(text)
     rank, rest = CASES[text]
     assert front.rank == rank
     assert text[front.end :].startswith(rest)
 
 
 def test_numbers_of_lines_are_no_part_of_whose_line_it_is() -> None:
-    labels = {log_record.strip_prefixes(f"out/train.log{at}srun: error: x").label for at in (":1:", ":2:", "-3-", ":")}
+    labels = {strip_prefixes(f"out/train.log{at}srun: error: x").label for at in (":1:", ":2:", "-3-", ":")}
     assert labels == {"out/train.log:"}
 
 
 @pytest.mark.parametrize("front", ["Feb 03 09:15:2{} n1 train[42]: ", "<13>1 2026-02-03T09:15:2{}Z n1 train 42 - - "])
 def test_a_collector_tells_time_and_process(front: str) -> None:
-    one, two = (log_record.strip_prefixes(front.format(second) + "step 4") for second in (0, 1))
+    one, two = (strip_prefixes(front.format(second) + "step 4") for second in (0, 1))
     assert one.label == two.label and one.label.startswith("n1 train")
     assert one.stamp is not None and two.stamp is not None
     assert two.stamp.ns - one.stamp.ns == 10**9
@@ -60,8 +60,7 @@ def test_a_collector_tells_time_and_process(front: str) -> None:
 
 def test_the_time_is_no_part_of_whose_line_it_is() -> None:
     one, two = (
-        log_record.strip_prefixes(f"[ERROR] 2026-10-11-15:09:{s} (PID:29, Device:0, RankID:1) ERR00100 x")
-        for s in (34, 35)
+        strip_prefixes(f"[ERROR] 2026-10-11-15:09:{s} (PID:29, Device:0, RankID:1) ERR00100 x") for s in (34, 35)
     )
     assert one.label == two.label != ""
     assert one.stamp is not None
