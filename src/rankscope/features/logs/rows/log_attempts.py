@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 import numpy as np
 import polars as pl
 
-from rankscope import schema
 from rankscope.assemble.attempts import Attempt, NoSuchAttemptError
 from rankscope.assemble.file_names import attempt_of
 from rankscope.assemble.sources import SourceFile
@@ -24,6 +23,7 @@ from rankscope.features.logs.read.model import CODES, Comm, LogContent
 from rankscope.features.logs.rows.process_ends import TRACEBACK
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.sidecar import Sidecar
+from rankscope.schema.tables import ATTEMPTS
 
 
 def run_offsets(content: LogContent) -> list[int]:
@@ -300,13 +300,13 @@ def _between(at: int, known: Sequence[tuple[int, int]]) -> int:
 
 
 def attempt_table(count: int) -> pl.DataFrame:
-    """A row for each of several runs in logs, columns of schema.ATTEMPTS."""
+    """A row for each of several runs in logs, columns of ATTEMPTS."""
     rows = [
         {"attempt": number, "label": f"run {number} in the log", "job": None, "started_ns": None, "newest_ns": None,
          "dumps": 0}
         for number in range(count)
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema=dict(schema.ATTEMPTS))
+    return pl.DataFrame(rows, schema=ATTEMPTS)
 
 
 def _pid_owners(runs: Sequence[Attempt]) -> dict[int, int]:

@@ -86,7 +86,7 @@ def add_earlier(tables: dict[str, pl.DataFrame], ends: Mapping[int, Row]) -> Non
     known = set() if messages is None else set(messages.filter(kind=EARLIER)["values"])
     rows = [row for row in ends.values() if row["values"] not in known]
     if rows:
-        made = pl.DataFrame(rows, schema=dict(schema.MESSAGES), infer_schema_length=None)
+        made = pl.DataFrame(rows, schema=MESSAGES, infer_schema_length=None)
         joined = made if messages is None else pl.concat([messages, made])
         tables["messages"] = joined.sort("file", "offset", maintain_order=True)
 
