@@ -15,6 +15,14 @@ import polars as pl
 
 from rankscope.analysis.model import Confidence, Evidence, Finding
 from rankscope.features.logs.rows.abort_ranks import exit_code, signal_number
+from rankscope.features.logs.rules.end_timeline import (
+    RankEnd,
+    errors_of_abort,
+    exception_name,
+    read_ends,
+    same_text,
+    tells_of_others,
+)
 from rankscope.features.logs.rules.log_lines import (
     CLOCK_SKEW_NS,
     HostClocks,
@@ -28,14 +36,6 @@ from rankscope.features.logs.rules.log_lines import (
     same_zone,
     who_text,
     with_ranks,
-)
-from rankscope.features.logs.rules.timeline import (
-    RankEnd,
-    errors_of_abort,
-    exception_name,
-    read_ends,
-    same_text,
-    tells_of_others,
 )
 from rankscope.kinds.error_traits import EITHER_END, GAVE_UP
 from rankscope.kinds.event_kinds import EVENTS

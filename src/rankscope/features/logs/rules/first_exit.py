@@ -15,9 +15,9 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.model import Confidence, Evidence, Finding
+from rankscope.features.logs.rules.end_timeline import STOP_REASONS, JobEnds, RankEnd, read_ends
 from rankscope.features.logs.rules.failures import split_timely
 from rankscope.features.logs.rules.log_lines import LogEvidence, apart_ns
-from rankscope.features.logs.rules.timeline import STOP_REASONS, JobEnds, RankEnd, read_ends
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.text.wording import ranks_text
 

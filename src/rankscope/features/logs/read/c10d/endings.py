@@ -318,7 +318,7 @@ _BETWEEN = 8
 
 @dataclass
 class AbortReport:
-    """What the C++ runtime says of an exception that nobody caught, which ends its process by SIGABRT.
+    """Report of the C++ runtime on an exception that nobody caught, which ends its process by SIGABRT.
 
     Two lines of libstdc++, of which one may be lost among those of other processes; one of libc++. Values: `exception`,
     the name of its class, "" if unknown; `message`, "" without one.
