@@ -18,7 +18,8 @@ from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.text.wording import ranks_text
 
-ABORT, PROCESS_END = "abort", "process-end"
+ABORT = "abort"
+PROCESS_END = "process-end"
 ABORT_LINES = 10
 """Most lines from the head of an exception to its message."""
 SIGABRT = 6

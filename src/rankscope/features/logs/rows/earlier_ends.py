@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.log_record import Event
 from rankscope.features.logs.read.model import LogContent
+from rankscope.features.logs.rows.abort_ranks import ABORT
 from rankscope.features.logs.rows.log_attempts import run_offsets
 from rankscope.features.logs.rows.process_ends import Row, earlier_row, is_harm
 from rankscope.kinds.event_kinds import EVENTS
@@ -46,7 +47,8 @@ def _failures(events: Sequence[Event], errors: str | None) -> Iterator[Event]:
     """Exceptions and errors that are not the harm of another process."""
     for event in events:
         values = event.values
-        if event.kind in ("traceback", "abort") and not values.get("launcher"):
+        thrown = event.kind == ABORT or (EVENTS[event.kind].is_exception and not values.get("survived"))
+        if thrown and not values.get("launcher"):
             kind, message = str(values.get("exception") or ""), str(values.get("message") or "")
             if kind and not is_harm(f"{kind}: {message}", "", errors):
                 yield event

@@ -157,8 +157,8 @@ class _FirstExitJudge:
             (end.rank,),
             "rank-failed",
             f"rank {end.rank} {end.how}, and the others lost their connection to it ({end.line.place})",
-            f"Of every other rank that ended it is known that another one harmed it, or that the launcher ended it. No "
-            f"line tells why rank {end.rank} ended.",
+            f"The launcher ended the other ranks, or lines show that another rank harmed them. No line shows why rank "
+            f"{end.rank} ended.",
             "Read what it printed last; look for os._exit, an abort in a library, and dmesg of its host.",
             "medium",
             "no line shows why it ended",
