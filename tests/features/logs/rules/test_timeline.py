@@ -3,12 +3,16 @@ leads. The lines are those of torchrun and gloo of torch 2.13."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
+from rankscope.parsers.sidecar import decode_sidecar
+from rankscope.report.collection_settings import backends_of, torch_version
 from rankscope.schema import Dataset
 from tests.analysis.hosts import missing_one
 from tests.builders import JobBuilder
@@ -355,3 +359,13 @@ def test_a_prefix_of_tee_gives_an_abort_its_rank() -> None:
     found = judged(*(f"[default1]:{line}" for line in ABORT), *table((1, -6), (2, -6), (0, -15)))
     assert found.culprits == (1,)
     assert "1344 bytes came, 1280 were expected" in found.verdict
+
+
+def test_the_next_run_is_set_up_for_gloo_and_the_version_that_sidecars_have() -> None:
+    lines = opened(*raised(1, CLOSED))
+    assert (backends_of(lines), torch_version(lines)) == (("gloo",), None)
+    told = {"rankscope_capture": 1, "rank": 0, "world_size": 2, "versions": {"torch": "2.13.0+cpu"}}
+    ended = {"reason": "exception", "time_ns": 5, "error": f"RuntimeError: {CLOSED}"}
+    card = decode_sidecar(json.dumps({**told, "ended": ended}).encode())
+    noted = assemble([SourceFile("capture_rank_0.json", "sidecar", 1, None, None, card)], "dumps", None, None, None)
+    assert (backends_of(noted), torch_version(noted)) == (("gloo",), (2, 13))
