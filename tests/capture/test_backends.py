@@ -178,6 +178,14 @@ def test_somebody_who_asks_for_a_dump_is_told_at_once_that_it_is_empty(
     assert "nothing was recorded so far of nccl2" in told(tmp_path, 1)["problems"][0]
 
 
+def test_a_job_on_gloo_that_only_sends_and_receives_is_told_what_gloo_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(captured(monkeypatch, Torch("gloo", {"cpu": GLOO}), tmp_path), "signal")
+    why = "nothing was recorded so far of gloo: no collective was issued; gloo records no send and no receive"
+    assert told(tmp_path, 1)["problems"] == [why]
+
+
 @pytest.mark.parametrize(
     ("buffer", "backends", "hooked", "why"),
     [

@@ -77,6 +77,8 @@ def why_nothing(used: Sequence[Backend]) -> str:
     names = ", ".join(backend.name for backend in used)
     if not recorders(used, False):
         return f"nothing is recorded: this torch has no flight recorder for {names or 'these process groups'}"
+    if _SAFE_BACKENDS & {backend.name for backend in used if backend.recorder == ITSELF}:
+        return f"nothing was recorded so far of {names}: no collective was issued; gloo records no send and no receive"
     return f"nothing was recorded so far of {names}: no operation was issued, or only inside of CUDA graphs"
 
 

@@ -26,6 +26,9 @@ RETRIED = "retried"
 UNSURE = "unsure"
 REFUSED_CALL = "refused-call"
 AWAITED = "awaited"
+WRAPS = "wraps"
+NOT_CONNECTED = "not-connected"
+EITHER_END = "either-end"
 
 _ROWS = (
     ErrorTrait(name=GAVE_UP, role="victim", meaning="the rank that prints it waited for others until its timeout"),
@@ -43,6 +46,18 @@ _ROWS = (
     ErrorTrait(
         name=AWAITED, role="root", accuses="named",
         meaning="each line names the ranks that one operation waits for: those that all lines name did not come",
+    ),
+    ErrorTrait(
+        name=WRAPS, role="root",
+        meaning="the line passes on another message: a root or a victim that the rest of it matches takes precedence",
+    ),
+    ErrorTrait(
+        name=NOT_CONNECTED, role="victim",
+        meaning="the rank never reached the other end: who lost a connection to this rank at that time follows from it",
+    ),
+    ErrorTrait(
+        name=EITHER_END, role="root", accuses="self",
+        meaning="the rank at the other end may be at fault instead: dumps that show who is outrank it",
     ),
 )  # fmt: skip
 TRAITS = {row.name: row for row in _ROWS}

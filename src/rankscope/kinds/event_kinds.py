@@ -169,12 +169,17 @@ _ROWS = (
     ),
     EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
+    EventKind(
+        name="abort", severity="error", is_failure=True,
+        meaning="an exception of C++ that nobody caught, which ends its process by SIGABRT",
+    ),
     EventKind(name="group-left", meaning="a process ended without destroying its process groups: a warning"),
     EventKind(
         name="launch", by_launcher=True, is_bulk=True, meaning="how many processes and hosts a launcher starts"
     ),
     EventKind(name="restart", by_launcher=True, meaning="a launcher starts the processes again"),
     EventKind(name="process-end", meaning="the end of a process, from its sidecar", of_others=True),
+    EventKind(name="earlier-end", meaning="why an earlier attempt of the job ended", of_others=True),
     EventKind(name="thread-dump", meaning="stacks that a process printed", is_listed=False, of_stacks=True),
     EventKind(
         name="no-answer", meaning="a rank did not send its stacks", severity="warning", of_stacks=True, of_others=True

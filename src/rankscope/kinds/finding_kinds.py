@@ -250,6 +250,10 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         name="memory-snapshot", worst="info", meaning="memory snapshots of torch, and which of them holds most",
         find="analysis.data_gaps:memory_snapshots",
     ),
+    FindingKind(
+        name="earlier-attempt", worst="info", status="unknown", status_alone="unknown",
+        meaning="why earlier attempts of the job ended; the newest is judged alone",
+    ),
     FindingKind(name="timing-off", worst="info", meaning=_LESS, find="analysis.data_gaps:timing_off"),
     FindingKind(
         name="broken-package", worst="info", find="analysis.data_gaps:broken_packages",

@@ -53,6 +53,8 @@ class Sidecar:
     cause: str = ""
     """The oldest exception that led to this one; empty if there is none."""
     groups: list[SidecarGroup] = field(default_factory=list)
+    torch: str = ""
+    """The version of torch; empty if unknown."""
     problem: str | None = None
 
     @property
@@ -101,6 +103,7 @@ def decode_sidecar(data: bytes) -> Sidecar:
     if rank is None:
         raise NotThisKindError("a sidecar of the capture without a rank")
     ended = told.get("ended") if isinstance(told.get("ended"), dict) else {}
+    versions = told.get("versions") if isinstance(told.get("versions"), dict) else {}
     card = Sidecar(
         rank=rank,
         world_size=_world(told.get("world_size"), rank),
@@ -118,6 +121,7 @@ def decode_sidecar(data: bytes) -> Sidecar:
         error=clip(safe_text(ended.get("error")) or "", ERROR_LIMIT),
         cause=clip(safe_text(ended.get("cause")) or "", ERROR_LIMIT),
         groups=_groups(told.get("groups"), rank),
+        torch=safe_text(versions.get("torch")) or "",
     )
     card.problem = _problem(told)
     return card

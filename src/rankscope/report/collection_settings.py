@@ -69,18 +69,27 @@ SETTINGS = (
 
 
 def backends_of(dataset: Dataset) -> tuple[str, ...]:
-    """The backends of the job, sorted: from recorded operations, else from settings; nccl if nothing tells."""
+    """The backends of the job, sorted: from recorded operations, else settings, else the layer of errors in its logs;
+    nccl if nothing tells."""
     known = {name for row in SETTINGS for name in row.backends.split()}
     told = set(dataset.ops["library"].cast(pl.String).drop_nulls().unique()) & known
     if not told:
         names = dataset.settings["name"].drop_nulls().unique().to_list()
         told = {backend for backend in known if any(str(n).startswith(f"{backend.upper()}_") for n in names)}
+    if not told:
+        told = set(_of_values(dataset, "layer")) & known
     return tuple(sorted(told)) or ("nccl",)
+
+
+def _of_values(dataset: Dataset, name: str) -> list[str]:
+    """The texts that lines of logs and ends of processes have under a name."""
+    return dataset.messages["values"].str.json_path_match(f"$.{name}").drop_nulls().to_list()
 
 
 def torch_version(dataset: Dataset) -> Version | None:
     """The version of torch of most ranks; None if nothing tells. A dump by the hook tells the first that has it."""
     told = dataset.settings.filter(pl.col("name") == "version:torch")["value"].drop_nulls().to_list()
+    told = told or _of_values(dataset, "torch")
     found = [match for value in told if (match := re.match(r"(\d{1,3})\.(\d{1,3})", str(value))) is not None]
     if found:
         major, minor = Counter((int(m[1]), int(m[2])) for m in found).most_common(1)[0][0]

@@ -190,7 +190,8 @@ def summary(dataset: Dataset) -> str:
 
 def _attempt(dataset: Dataset) -> str:
     """The attempt in use, the attempts that left no dumps, and those that are of other jobs."""
-    silent = dataset.attempts.filter(pl.col("dumps") == 0)["attempt"].to_list()
+    # attempts that only logs tell apart have no times
+    silent = dataset.attempts.filter((pl.col("dumps") == 0) & pl.col("newest_ns").is_not_null())["attempt"].to_list()
     noun = "attempt" if len(silent) == 1 else "attempts"
     left = f"; {noun} {rank_ranges(silent, LONGEST_RANGES)} left no dumps" if silent else ""
     others = "".join(f"; {text}" for text in _other_jobs(dataset))

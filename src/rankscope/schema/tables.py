@@ -143,7 +143,7 @@ FILES = Table(
     attempt=pl.UInt16,
     host=Column(pl.String, holds="host"),
     pid=Column(pl.Int64, "of the process that wrote it, as its sidecar says; null if unknown"),
-    interval_ns=Column(pl.Int64, "seconds between two dumps of that process, as its sidecar says; null if unknown"),
+    interval_ns=Column(pl.Int64, "time between two dumps of that process, as its sidecar says; null if unknown"),
     delay_ns=Column(pl.Int64, "the longest that one took or came late"),
     rows=Column(pl.UInt32, "operations, or threads"),
     version=Column(pl.String, "of the format", holds="text"),

@@ -24,7 +24,7 @@ def table(*rows: dict[str, str]) -> str:
 
 
 class Job:
-    """A log that `rankscope report` reads with a table of the user's own."""
+    """A log, or two with a form feed between them, that `rankscope report` reads with a table of the user's own."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self._folder, self._capsys, self._runs = folder, capsys, 0
@@ -35,9 +35,11 @@ class Job:
         # a process reads a table once
         own = self._folder / f"own{self._runs}.tsv"
         own.write_text(table(*rows))
-        (self._folder / "job.log").write_text(log)
+        files = [self._folder / name for name in ("job.log", "other.log")[: 1 + log.count("\f")]]
+        for file, lines in zip(files, log.split("\f"), strict=True):
+            file.write_text(lines)
         options = ["--errors", str(own), "--format", "json", "--no-cache"]
-        code = rankscope(["report", str(self._folder / "job.log"), *options])
+        code = rankscope(["report", *map(str, files), *options])
         return code, self._capsys.readouterr().out
 
     def report(self, log: str, *rows: dict[str, str]) -> dict[str, Any]:
@@ -102,7 +104,12 @@ def test_each_text_is_told(job: Job) -> None:
 
 
 WAITS = "[rank0]: lost its flux of 1, 2\n[rank3]: lost its flux of 2, 4\n"
-LOGS = {"awaited": WAITS, "refused-call": "[rank1]: lost its flux\n[rank1]: OSError: host unreachable gate\n"}
+LOGS = {
+    "awaited": WAITS,
+    "refused-call": "[rank1]: lost its flux\n[rank1]: OSError: host unreachable gate\n",
+    "wraps": "[rank1]: lost its flux: host unreachable gate\n",
+    "not-connected": "[rank0]: gloo/transport/tcp/pair.cc:1] Connection closed by peer\n\f[rank1]: lost its flux\n",
+}
 
 
 @pytest.mark.parametrize("trait", TRAITS)

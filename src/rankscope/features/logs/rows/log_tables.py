@@ -16,13 +16,15 @@ from rankscope.assemble.gathering import Gathered, GatheredJob
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.logs.read.bounded_rows import LEFT_OUT, STACKS, left_out
 from rankscope.features.logs.read.model import IS_P2P, LogContent, only_starts
-from rankscope.features.logs.rows import launchers, log_messages, process_ranks
+from rankscope.features.logs.rows import launchers, log_attempts, log_messages, process_ranks
+from rankscope.features.logs.rows.abort_ranks import add_abort_ranks
 from rankscope.features.logs.rows.c10d_claims import Claim, Claims, highest_rank, read_reports
 from rankscope.features.logs.rows.comm_groups import LogAgreement, compare_logs, group_evidence, housed_rows
 from rankscope.features.logs.rows.comm_lifetimes import CommMemory, FileSeries, fill_life, join_lives, series_of
+from rankscope.features.logs.rows.earlier_ends import printed_ends
 from rankscope.features.logs.rows.fingerprint_groups import place_fingerprints
 from rankscope.features.logs.rows.hardware_ranks import add_hardware_ranks
-from rankscope.features.logs.rows.launchers import only_run, run_offsets
+from rankscope.features.logs.rows.log_attempts import only_run, run_offsets
 from rankscope.features.logs.rows.log_groups import LogGroups
 from rankscope.features.logs.rows.log_operations import (
     SeqNumbering,
@@ -44,6 +46,7 @@ from rankscope.features.logs.rows.log_processes import (
     valid_rank,
     valid_size,
 )
+from rankscope.features.logs.rows.process_ends import add_earlier
 from rankscope.features.logs.rows.process_ranks import identify_lives
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.matrices import NULL
@@ -59,6 +62,12 @@ class JobLogs(Gathered):
 
     scene: LogScene
     sources: Sequence[SourceFile]
+    homes: Mapping[int, Sequence[int]]
+    """By row of `files` the attempt of each run of the job in a log, where several are told apart."""
+    number: int
+    """The attempt that is judged."""
+    errors: str | None
+    """Path of the user's own table of known errors."""
 
     def add_tables(self, tables: Tables, world: int) -> tuple[Tables, int]:
         """The tables with the rows of logs, and the number of ranks, which groups of logs may raise."""
@@ -67,37 +76,49 @@ class JobLogs(Gathered):
         return tables, max(world, 1 + (int(highest) if isinstance(highest, int) else -1))
 
     def finish(self, tables: Tables) -> None:
-        """Gives lines of kernels and schedulers their ranks."""
+        """Gives lines of kernels, schedulers and the C++ runtime their ranks."""
         add_hardware_ranks(tables, self.sources, self.scene)
+        add_abort_ranks(tables, self.sources, self.scene.world)
+        if self.homes and self.number > 0:
+            add_earlier(tables, printed_ends(self.sources, self.homes, self.number, self.errors))
 
 
 def gather_logs(job: GatheredJob) -> JobLogs | None:
     """The log processes of the chosen attempt."""
     runs, chosen = job.runs, job.choice.attempt
     logs = [source for source in job.sources if isinstance(source.content, LogContent)]
-    launchers.settle_log_attempts(logs, runs)
-    attempt = max(0, chosen) if runs else 0
-    mine = [(job.places[id(source)], source) for source in logs if source.attempt == attempt]
-    number = launchers.run_at(logs, runs, chosen, job.asked)
+    log_attempts.settle_log_attempts(logs, runs)
+    read = log_attempts.runs_of_attempt(logs, runs, max(0, chosen) if runs else chosen, job.asked)
+    mine = [(job.places[id(source)], source, number) for source, number in read]
     recall: CommMemory | None = None if job.recall is None else job.recall.setdefault("logs", CommMemory())
-    scene = read_scene(mine, job.world, job.choice.pattern, number, recall)
+    scene = read_scene(mine, job.world, job.choice.pattern, recall)
     stacks = log_messages.stacks_in(scene)
-    return JobLogs(world=scene.world, stacks=stacks, scene=scene, sources=job.sources)
+    homes = {job.places[id(source)]: log_attempts.attempts_in(source, runs) for source in logs}
+    count = max((len(numbers) for numbers in homes.values()), default=0)
+    number = max(0, chosen) if runs or job.asked else max(0, count - 1)
+    return JobLogs(
+        world=scene.world,
+        stacks=stacks,
+        scene=scene,
+        sources=job.sources,
+        homes={place: numbers for place, numbers in homes.items() if numbers},
+        number=number,
+        errors=job.choice.errors,
+        attempt=(number, log_attempts.attempt_table(count)) if count > 1 and not runs else None,
+    )
 
 
 def read_scene(
-    sources: Sequence[tuple[int, SourceFile]],
+    sources: Sequence[tuple[int, SourceFile, int | None]],
     world: int,
     pattern: re.Pattern[str] | None,
-    run: int,
     recall: CommMemory | None,
 ) -> LogScene:
-    """The scene of the logs of one attempt, given with their rows of `files`; `world` is the job's size, if known.
+    """The scene of the logs of one attempt, given with their rows of `files` and the run of the job to read in each.
 
-    From a log with several runs of the job, it reads the run of that number, -1 for the last. `recall` holds known
-    communicators from earlier reads of these logs.
+    `world` is the job's size, if known. `recall` holds known communicators from earlier reads of these logs.
     """
-    scene = build_scene(sources, run)
+    scene = build_scene(sources)
     launchers.settle_local_prefixes(scene)
     launchers.settle_labels(scene, world)
     if recall is not None:
@@ -461,12 +482,12 @@ def _message(
     }  # fmt: skip
 
 
-def build_scene(sources: Sequence[tuple[int, SourceFile]], run: int = -1) -> LogScene:
-    """The scene of logs, given with their rows of `files`; from logs with several runs, of that run."""
+def build_scene(sources: Sequence[tuple[int, SourceFile, int | None]]) -> LogScene:
+    """The scene of logs, given with their rows of `files`, and of logs with several runs the number of that to read."""
     speakers: list[LogProcess] = []
     index: dict[tuple[str, int], int] = {}
     logs: list[LogFile] = []
-    for place, source in sources:
+    for place, source, run in sources:
         if not isinstance(source.content, LogContent):
             continue
         content = only_run(source.content, run)

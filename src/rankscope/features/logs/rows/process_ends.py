@@ -16,6 +16,7 @@ import polars as pl
 
 from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.sources import SourceFile
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.schema.tables import MESSAGES
 
@@ -31,6 +32,10 @@ END_WORDS = {
 }
 TRACEBACK = "exception_rank_"
 """Prefix of the capture's file with the traceback."""
+EARLIER = "earlier-end"
+LONGEST_EARLIER = 160
+"""Characters that are told of the end of an earlier attempt."""
+Row = dict[str, Any]
 Ends = dict[int, tuple[int, SourceFile]]
 """By rank: the row of `files` of its sidecar, and the sidecar."""
 
@@ -40,7 +45,55 @@ def add_ends(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run
     ends = attempt_ends(sources, max(0, run.attempt))
     if ends:
         tables["messages"] = with_ends(tables.get("messages"), ends, sources, run.errors)
+    add_earlier(tables, noted_ends(sources, run.attempt, run.errors))
     return sidecar_world(ends) if ends else 0
+
+
+def noted_ends(sources: Sequence[SourceFile], attempt: int, errors: str | None) -> dict[int, Row]:
+    """By earlier attempt a row for the first exception that one of its processes noted and that is no harm.
+
+    `errors` is the path of the user's own table of known errors.
+    """
+    cards = [
+        (source.attempt, _card(source).ended_ns or 0, place)
+        for place, source in enumerate(sources)
+        if isinstance(source.content, Sidecar) and source.attempt is not None and source.attempt < attempt
+    ]
+    found: dict[int, Row] = {}
+    for number, ended_ns, place in sorted(cards):
+        card = _card(sources[place])
+        if number not in found and card.ended == "exception" and not is_harm(card.error, card.cause, errors):
+            found[number] = earlier_row(number, place, card.rank, card.error, time_ns=ended_ns or None)
+    return found
+
+
+def earlier_row(attempt: int, place: int, rank: int | None, text: str, **more: Any) -> Row:
+    """The end of an earlier attempt, in the file `place`. The row has no rank: it is of no process that is judged."""
+    from rankscope.features.logs.read.log_record import shown_text
+
+    who = f"rank {rank}: " if rank is not None and not text.startswith("rank ") else ""
+    row = {"time_ns": None, "resolution_ns": None, "offset": 0, "line": 1, **more}
+    return {
+        **row, "rank": None, "host": None, "pid": None, "file": place, "severity": EVENTS[EARLIER].severity,
+        "kind": EARLIER, "role": "", "pattern": "", "group": None, "text": f"{who}{shown_text(text[:LONGEST_EARLIER])}",
+        "values": orjson.dumps({"attempt": attempt}).decode(), "torn": False,
+    }  # fmt: skip
+
+
+def add_earlier(tables: dict[str, pl.DataFrame], ends: Mapping[int, Row]) -> None:
+    """Adds rows of earlier attempts, but for those of which `messages` has one."""
+    messages = tables.get("messages")
+    known = set() if messages is None else set(messages.filter(kind=EARLIER)["values"])
+    rows = [row for row in ends.values() if row["values"] not in known]
+    if rows:
+        made = pl.DataFrame(rows, schema=MESSAGES, infer_schema_length=None)
+        joined = made if messages is None else pl.concat([messages, made])
+        tables["messages"] = joined.sort("file", "offset", maintain_order=True)
+
+
+def is_harm(error: str, cause: str, errors: str | None) -> bool:
+    """Whether an exception only tells of another process. `errors` is the path of the user's own table."""
+    return known_error(error, cause, errors).get("role") == "victim"
 
 
 def attempt_ends(sources: Sequence[SourceFile], attempt: int) -> Ends:
@@ -101,7 +154,7 @@ def _row(place: int, card: Sidecar, beside: bool, errors: str | None) -> dict[st
 
     text = END_WORDS.get(card.ended, shown_text(card.ended))
     failed, known = card.ended == "exception" and not beside, _known(card, errors)
-    values = {"reason": card.ended, "error": card.error, "cause": card.cause, **known, "utc": True}
+    values = {"reason": card.ended, "error": card.error, "cause": card.cause, "torch": card.torch, **known, "utc": True}
     return {
         "time_ns": card.ended_ns, "resolution_ns": None if card.ended_ns is None else 1, "rank": card.rank,
         "host": card.host or None, "pid": card.pid, "file": place, "offset": 0, "line": 1,

@@ -144,6 +144,7 @@ def find_silent(logs: LogEvidence) -> Iterator[Finding]:
     first = min(gave_up.values(), key=lambda line: (line.file, line.offset))
     unnamed = any(line.values.get("library") == "nccl2" for line in gave_up.values())
     alone = len(silent) == 1 and not unnamed
+    others = "all others" if len(gave_up) + len(silent) == logs.world else ranks_text(sorted(gave_up))
     ranks = tuple(silent) if alone else ()
     why = (
         "a rank whose own watchdog saw no timeout had nothing pending, or was ended before it gave up."
@@ -154,7 +155,7 @@ def find_silent(logs: LogEvidence) -> Iterator[Finding]:
         kind="missing-rank",
         severity="critical",
         title=f"{ranks_text(silent)} {'did' if alone else 'may'} not {'come' if alone else 'have come'}: "
-        f"all others gave up waiting ({first.place})",
+        f"{others} gave up waiting ({first.place})",
         explanation=(
             f"{wait_text(sorted(gave_up))} until the timeout. {ranks_text(silent).capitalize()} printed none"
             f"{f'; {end.text}' if end is not None else ''}: {why}"

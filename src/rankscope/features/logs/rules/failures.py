@@ -14,7 +14,15 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.model import Confidence, Evidence, Finding
-from rankscope.features.logs.rules.exits import RankEnd, exception_name, read_ends, tells_of_others
+from rankscope.features.logs.rows.abort_ranks import exit_code, signal_number
+from rankscope.features.logs.rules.end_timeline import (
+    RankEnd,
+    errors_of_abort,
+    exception_name,
+    read_ends,
+    same_text,
+    tells_of_others,
+)
 from rankscope.features.logs.rules.log_lines import (
     CLOCK_SKEW_NS,
     HostClocks,
@@ -29,7 +37,7 @@ from rankscope.features.logs.rules.log_lines import (
     who_text,
     with_ranks,
 )
-from rankscope.kinds.error_traits import GAVE_UP
+from rankscope.kinds.error_traits import EITHER_END, GAVE_UP
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.schema import Dataset, Frame
 from rankscope.text.wording import duration, plural
@@ -54,8 +62,6 @@ MOST_LATER = 4
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
-_SRUN_SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4}
-"""Signal numbers by the words of srun."""
 _UNKNOWN_PROCESS = (None, "", None, "")
 """`LogLine.who` of an unknown process."""
 
@@ -77,6 +83,8 @@ class Failure:
     advice: str = ""
     seen_end: bool = False
     """An exit code or signal confirms the end."""
+    either_end: bool = False
+    """The rank at the other end may be at fault instead."""
 
     @property
     def rank(self) -> int | None:
@@ -162,22 +170,20 @@ def _errors_in(traceback: LogLine, errors: Mapping[Any, Sequence[LogLine]]) -> l
     causes = [row for row in traceback.values.get("causes") or () if len(row) > 2]
     texts = [_whole(traceback.values.get("exception"), traceback.values.get("message"))]
     texts += [_whole(row[1], row[2]) for row in causes]
-    return [e for e in near if any(_same(e.text, text) for text in texts)]
+    return [e for e in near if any(same_text(e.text, text) for text in texts)]
 
 
 def _whole(exception: Any, message: Any) -> str:
     return f"{exception or ''}: {message or ''}" if message else str(exception or "")
 
 
-def _same(text: str, whole: str) -> bool:
-    return bool(text and whole) and (whole[:100] in text or text[:100] in whole)
-
-
 def _of_text(lines: Sequence[LogLine]) -> list[Failure]:
-    """Failures from tracebacks and known errors; an error inside a traceback belongs to it."""
+    """Failures from exceptions and known errors; an error in an exception belongs to it."""
     tracebacks = find_tracebacks(lines)
-    inside = {(error.file, error.offset) for _, errors in tracebacks for error in errors}
+    aborts = [(line, errors_of_abort(line, lines)) for line in lines if line.kind == "abort"]
+    inside = {(error.file, error.offset) for _, errors in (*tracebacks, *aborts) for error in errors}
     failures = [failure for line, errors in tracebacks for failure in _of_traceback(line, errors)]
+    failures += [failure for line, errors in aborts for failure in _of_abort(line, errors)]
     failures += [
         _advised(Failure(line, error_label(line), (line.pattern, ""), 2), line)
         for line in lines
@@ -191,7 +197,7 @@ def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
     rows = [[None, line.values.get("exception"), line.values.get("message"), line.values.get("frames")]]
     rows += [row for row in line.values.get("causes") or () if len(row) > 3]
     for _, exception, message, frames in reversed(rows):
-        known = [e for e in errors if _same(e.text, _whole(exception, message))]
+        known = [e for e in errors if same_text(e.text, _whole(exception, message))]
         cause = next((e for e in known if _accuses_self(e)), None)
         of_others = tells_of_others(str(exception or ""))
         if cause is None and (of_others or any(e.role in ("root", "victim") for e in known)):
@@ -208,19 +214,35 @@ def _of_traceback(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
     return []
 
 
+def _of_abort(line: LogLine, errors: Sequence[LogLine]) -> list[Failure]:
+    """The failure in an exception of C++ that nobody caught; none if it tells of others, or a watchdog threw it."""
+    said = [error for error in (line, *errors) if error.role in ("root", "victim") or error.kind != "known-error"]
+    cause = next((error for error in said if _accuses_self(error)), None)
+    exception, message = str(line.values.get("exception") or ""), str(line.values.get("message") or "")
+    # without an exception the program ended while its threads ran, as after a signal
+    open_ = bool(exception or message) and not tells_of_others(exception.replace("::", "."))
+    if cause is None and (len(said) > 1 or line.role or not open_):
+        return []
+    what = cut_text(line.text)
+    if cause is not None:
+        what = error_label(cause)
+    mark = (cause.pattern if cause is not None else exception, "")
+    return [_advised(Failure(line, what, mark, 2, seen_end=True), cause)]
+
+
 def _only_harm(failure: Failure, ends: Mapping[int, RankEnd]) -> bool:
     """Whether a traceback is of the exception that ended its rank, and the rank noted a failure elsewhere."""
     end = ends.get(failure.rank) if failure.rank is not None else None
     if end is None or not end.is_harm or failure.line.kind != "traceback":
         return False
     values = failure.line.values
-    return _same(end.error, _whole(values.get("exception"), values.get("message")))
+    return same_text(end.error, _whole(values.get("exception"), values.get("message")))
 
 
 def _of_capture(ends: Mapping[int, RankEnd], known: set[Any]) -> Iterator[Failure]:
     """Exceptions that ended ranks by their own notes, if there is no traceback of them."""
     for end in ends.values():
-        if end.reason == "exception" and not end.is_harm and end.line.who not in known:
+        if end.is_own and end.line.who not in known:
             mark = (end.error.partition(":")[0], "")
             made = Failure(end.line, cut_text(end.error), mark, 2, seen_end=True)
             yield _advised(made, end.line if end.line.pattern else None)
@@ -235,7 +257,8 @@ def _advised(failure: Failure, error: LogLine | None) -> Failure:
     if error is None:
         return failure
     meaning, advice = error.values.get("meaning"), error.values.get("next")
-    return replace(failure, meaning=str(meaning or ""), advice=str(advice or ""))
+    either_end = error.has(EITHER_END)
+    return replace(failure, meaning=str(meaning or ""), advice=str(advice or ""), either_end=either_end)
 
 
 def cut_text(text: str) -> str:
@@ -280,10 +303,8 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> Itera
 
 
 def _of_exit(line: LogLine) -> Iterator[Failure]:
-    code = line.values.get("exitcode")
     how = str(line.values.get("how") or "")
-    number = -code if isinstance(code, int) and code < 0 else code - 128 if isinstance(code, int) and code > 128 else 0
-    number = next((n for words, n in _SRUN_SIGNALS.items() if how.startswith(words)), number)
+    number = signal_number(exit_code(line.values))
     if number in SIGNALS:
         yield _signalled(line, number)
     elif how.startswith("Out Of Memory"):
@@ -368,6 +389,11 @@ class FirstFailures:
     """Those of `later` that may have been first."""
     confidence: Confidence = "high"
     reasons: tuple[str, ...] = ()
+
+    @property
+    def of_either_end(self) -> bool:
+        """Whether the rank at the other end of the first one may be at fault instead."""
+        return bool(self.failures) and self.failures[0].either_end
 
 
 def first_failures(logs: LogEvidence) -> FirstFailures:
@@ -516,6 +542,8 @@ def find_first(logs: LogEvidence) -> Iterator[Finding]:
         )
     }
     waiting = tuple(sorted(harmed - set(ranks)))
+    # several that got too much share the rank that sent it
+    open_ = first.of_either_end and len(ranks) > 1
     confidence, reasons = _sure(first, logs.dataset)
     people = f"all {logs.world} ranks" if logs.world > 1 and len(ranks) == logs.world else who_text(failed)
     steps = [chief.advice] if chief.advice else []
@@ -529,9 +557,9 @@ def find_first(logs: LogEvidence) -> Iterator[Finding]:
         title=f"{people} failed: {chief.what} ({chief.line.place})",
         explanation=_explained(first, people),
         root_cause=True,
-        culprit_ranks=ranks,
-        culprits=culprits_of(failed, logs.place),
-        candidates=tuple(sorted({f.rank for f in first.rivals if f.rank is not None})),
+        culprit_ranks=() if open_ else ranks,
+        culprits=() if open_ else culprits_of(failed, logs.place),
+        candidates=tuple(sorted({*(ranks if open_ else ()), *ranks_of(f.line for f in first.rivals)})),
         waiting_ranks=waiting,
         blast_radius=len(waiting),
         confidence=confidence,
@@ -574,7 +602,7 @@ def _explained(first: FirstFailures, people: str) -> str:
         text += f", raised in {at.function} ({at.file}:{at.line})"
     text += f". {chief.meaning}" if chief.meaning else "."
     joined = [row["text"] for f in first.failures[:MOST_CULPRITS] if (row := f.line.values.get("joined"))]
-    return f"{text} {'; '.join(t[0].upper() + t[1:] for t in dict.fromkeys(joined))}." if joined else text
+    return f"{text} {' '.join(f'{t[0].upper()}{t[1:]}.' for t in dict.fromkeys(joined))}" if joined else text
 
 
 def _sure(first: FirstFailures, dataset: Dataset) -> tuple[Confidence, tuple[str, ...]]:
@@ -590,6 +618,7 @@ def _sure(first: FirstFailures, dataset: Dataset) -> tuple[Confidence, tuple[str
         (line.torn, "the log is torn there"),
         (chief.strength == 1, "the logs do not show why it was killed"),
         (bool(doubt), doubt),
+        (chief.either_end, "the rank at the other end may be the one whose size is wrong"),
         (timeless, "the line has no time: it may be older than the job"),
     ]
     reasons = [reason for holds, reason in doubts if holds]

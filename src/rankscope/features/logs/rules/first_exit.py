@@ -1,4 +1,5 @@
-"""The rank that ended first and made the others end, from the notes of the capture on how and when each process ends.
+"""The rank that ended first and made the others end, from the notes of the capture on how and when each process ends,
+and from the exit codes that launchers saw.
 
 A killed process notes nothing. So the rank either ended in another way before the harmed ranks, or is one whose end is
 not noted. A rank that gave up waiting waited for a living rank, which came too late or not at all.
@@ -14,9 +15,10 @@ import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.model import Confidence, Evidence, Finding
-from rankscope.features.logs.rules.exits import STOP_REASONS, JobEnds, RankEnd, read_ends
+from rankscope.features.logs.rules.end_timeline import STOP_REASONS, JobEnds, RankEnd, read_ends
 from rankscope.features.logs.rules.failures import split_timely
 from rankscope.features.logs.rules.log_lines import LogEvidence, apart_ns
+from rankscope.kinds.event_kinds import EVENTS
 from rankscope.text.wording import ranks_text
 
 MOST_EVIDENCE = 4
@@ -30,7 +32,20 @@ _LOG_STEP = "Read the end of its log, and dmesg of its host (out of memory, sign
 def job_ends(logs: LogEvidence) -> JobEnds:
     """The ends that ranks noted, and which ranks failed by themselves."""
     failed = frozenset(f.rank for f in logs.once(split_timely)[0] if f.rank is not None)
-    return JobEnds(read_ends(logs.lines), logs.world, failed)
+    hurt = frozenset(
+        line.rank
+        for line in logs.lines
+        if line.rank is not None
+        and (line.role == "victim" or EVENTS[line.kind].waited or EVENTS[line.kind].by_watchdog)
+    )
+    explained = frozenset(
+        line.rank
+        for line in logs.lines
+        if line.rank is not None
+        and not EVENTS[line.kind].exit_of
+        and (line.role in ("root", "victim") or EVENTS[line.kind].severity == "error")
+    )
+    return JobEnds(read_ends(logs.lines), logs.world, failed, hurt, explained)
 
 
 def find_ended(logs: LogEvidence) -> Iterator[Finding]:
@@ -40,6 +55,8 @@ def find_ended(logs: LogEvidence) -> Iterator[Finding]:
     ended = None
     if scene.harmed:
         ended = judge.of_waiting() if scene.waited else judge.of_closing()
+    elif scene.hurt and not logs.waited:
+        ended = judge.of_code()
     if ended is None and not logs.moves:
         ended = _unheard(logs, scene)
     if ended is not None:
@@ -97,6 +114,8 @@ class _FirstExitJudge:
         left = tuple(rank for rank in exits if self._behind(rank) is not False)
         silent = tuple(sorted(scene.silent))
         suspects = tuple(sorted({*left, *stopped, *silent}))
+        if not suspects and (by_code := self.of_code()) is not None:
+            return by_code
         before = {end.rank for end in scene.before(("exit",))}
         sure = all(rank in before and self._behind(rank) for rank in left) and list(left) == exits
         if left and not stopped and not silent and len(left) >= len(harmed):
@@ -124,6 +143,25 @@ class _FirstExitJudge:
             f"rank {rank} {how} while the others went on ({self._place(rank)})",
             f"Rank {rank} alone {how}; after that the others lost their connection.",
             f"Who sent that signal to rank {rank}? The scheduler, a health check, or a person.",
+        )
+
+    def of_code(self) -> Finding | None:
+        """The finding if one rank ended by an exit code or a signal that nothing explains, and others were harmed.
+
+        No end of another rank may be without a reason: a victim, or a process that the launcher ended.
+        """
+        if len(self.scene.unexplained) != 1:
+            return None
+        end = self.scene.unexplained[0]
+        return self._named(
+            (end.rank,),
+            "rank-failed",
+            f"rank {end.rank} {end.how}, and the others lost their connection to it ({end.line.place})",
+            f"The launcher ended the other ranks, or lines show that another rank harmed them. No line shows why rank "
+            f"{end.rank} ended.",
+            "Read what it printed last; look for os._exit, an abort in a library, and dmesg of its host.",
+            "medium",
+            "no line shows why it ended",
         )
 
     def of_waiting(self) -> Finding | None:
@@ -186,10 +224,12 @@ class _FirstExitJudge:
 
     def _left(self, ranks: tuple[int, ...]) -> Finding:
         who, whose = ranks_text(ranks), "its" if len(ranks) == 1 else "their"
+        codes = {self.scene.ends[rank].code for rank in ranks} - {None}
+        code = f" with exit code {codes.pop()}" if len(codes) == 1 else ""
         return self._named(
             ranks,
             "rank-failed",
-            f"{who} came to the end of {whose} program while the others went on ({self._place(ranks[0])})",
+            f"{who} came to the end of {whose} program{code} while the others went on ({self._place(ranks[0])})",
             f"{who.capitalize()} exited without an exception; after that the others lost their connection.",
             f"Find out why {who} left the loop early: fewer batches than the others, a return or sys.exit on one rank "
             "only, or an exception that was caught.",
@@ -267,7 +307,7 @@ class _FirstExitJudge:
         return finding
 
     def _harmed(self, without: Sequence[int]) -> tuple[int, ...]:
-        return tuple(sorted({end.rank for end in self.scene.harmed} - set(without)))
+        return tuple(sorted({*(end.rank for end in self.scene.harmed), *self.scene.hurt} - set(without)))
 
     def _place(self, rank: int) -> str:
         return self.scene.ends[rank].line.place

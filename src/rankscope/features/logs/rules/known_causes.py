@@ -27,7 +27,15 @@ from rankscope.features.logs.rules.log_lines import (
     who_text,
 )
 from rankscope.features.logs.rules.unmatched import uneven_pairs_text
-from rankscope.kinds.error_traits import ANY_CONNECTION, AT_SHUTDOWN, GAVE_UP, REFUSED_CALL, RETRIED, UNSURE
+from rankscope.kinds.error_traits import (
+    ANY_CONNECTION,
+    AT_SHUTDOWN,
+    GAVE_UP,
+    NOT_CONNECTED,
+    REFUSED_CALL,
+    RETRIED,
+    UNSURE,
+)
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.text.wording import plural, ranks_text
 
@@ -399,7 +407,7 @@ def find_harmed(logs: LogEvidence) -> Iterator[Finding]:
     lines = [line for line in harm if not _is_mild(line)] or harm
     if not lines:
         return
-    first = earliest_line(lines)
+    first = _first_harm(lines)
     mild, label = _is_mild(first), error_label(first)
     who = who_text([line for line in lines if error_label(line) == label])
     title = f"{who}: {label} ({first.place}){'' if mild else '; these logs do not show what failed first'}"
@@ -414,9 +422,16 @@ def find_harmed(logs: LogEvidence) -> Iterator[Finding]:
         waiting_ranks=ranks_of(lines),
         confidence="low",
         confidence_reasons=("the log covers only ranks that were harmed",),
-        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
+        evidence=_first_in_front(first, lines),
         next_steps=(*((str(advice),) if advice else ()), _STEPS[0]),
     )
+
+
+def _first_harm(lines: Sequence[LogLine]) -> LogLine:
+    """The line of harm to look at first: of those that no other is known to precede, one of a rank that was never
+    connected, because others lose their connection to such a rank when it gives up; else the earliest."""
+    alone = [line for line in lines if line.has(NOT_CONNECTED) and not any(precedes(other, line) for other in lines)]
+    return earliest_line(alone or lines)
 
 
 def _is_mild(line: LogLine) -> bool:

@@ -89,10 +89,15 @@ def beside(_logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding])
 
 def over_those_who_wait(logs: LogEvidence, merged: MergedRoots, findings: Sequence[Finding]) -> None:
     """Outrank roots that accuse nobody, or one of the same ranks, or only ranks without a dump; all of them if it is
-    not known who failed. So a dump that shows another rank as the cause takes precedence."""
+    not known who failed. So a dump that shows another rank as the cause takes precedence, and dumps that show whose
+    operation does not fit explain a rank that only met it."""
     seen = set(logs.dataset.seen_ranks)
+    disagreeing = [root for root in merged.accusing if FINDINGS[root.kind].status == "mismatch"]
     for finding in findings:
         failed = set(finding.culprit_ranks)
+        if disagreeing and logs.once(failures.first_failures).of_either_end:
+            merged.follow(disagreeing[0], finding)
+            continue
 
         def follows(root: Finding, failed: set[int] = failed) -> bool:
             accused = set(root.culprit_ranks)
@@ -238,6 +243,7 @@ POLICY = (
         Rule("sends without a receive", unmatched.find_unmatched, beside),
         Rule("settings", lambda logs: find_settings(logs.dataset, logs.place), beside),
         Rule("survived errors", survived.find_survived, beside),
+        Rule("earlier attempts", survived.find_earlier_ends, beside),
     )),
 )  # fmt: skip
 

@@ -433,11 +433,22 @@ _XID = re.compile(
 )
 
 
+_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,18}) vs (\d{1,18})")
+"""The bytes that gloo received, and those that it expected."""
+LONGEST_CHECK = 80
+_CHECK = re.compile(rf"enforce fail at [^\]]{{1,300}}\] (.{{1,{LONGEST_CHECK}}})")
+"""The condition of gloo that does not hold."""
+
+
 def error_label(error: LogLine) -> str:
-    """The name of a known error in the table, or the words of its id."""
+    """The name of a known error in the table, or the words of its id; with sizes or condition of a line of gloo."""
     name = str(error.values.get("title") or "") or " ".join(_WORDS.get(w, w) for w in error.pattern.split("-"))
     if error.is_hardware and (xid := _XID.search(error.text)) is not None:
         after = f" after Xid {xid[3]}" if xid[3] else ""
         lost = f"{name}: " if error.pattern in ("gpu-lost", "ecc") else ""
         return f"{lost}Xid {xid[2]} of the GPU at {xid[1]}{after}, reported by the driver"
+    if error.pattern == "gloo-size" and (sizes := _SIZES.search(error.text)) is not None:
+        return f"{name}: {sizes[1]} bytes came, {sizes[2]} were expected"
+    if error.pattern == "gloo-check" and (check := _CHECK.search(error.text)) is not None:
+        return f"{name}: {check[1]}{'…' if len(check[1]) == LONGEST_CHECK else ''}"
     return name

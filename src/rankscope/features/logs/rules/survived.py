@@ -87,6 +87,23 @@ def find_survived(logs: LogEvidence) -> Iterator[Finding]:
     )
 
 
+def find_earlier_ends(logs: LogEvidence) -> Iterator[Finding]:
+    """A note on earlier attempts of the job."""
+    lines = [line for line in logs.lines if line.kind == "earlier-end"]
+    if not lines:
+        return
+    lines.sort(key=lambda line: -int(line.values.get("attempt") or 0))
+    last, number = lines[0], lines[0].values.get("attempt")
+    others = f"; {plural(len(lines) - 1, 'more attempt')} before it" if len(lines) > 1 else ""
+    yield Finding(
+        kind="earlier-attempt",
+        severity="info",
+        title=f"attempt {number} ended before this one: {cut_text(last.text)} ({last.place}){others}",
+        explanation="It is no part of this attempt, and no cause of it; --attempt shows it.",
+        evidence=tuple(line.evidence(f"attempt {line.values.get('attempt')}: {line.text}") for line in lines),
+    )
+
+
 @dataclass(frozen=True)
 class _SurvivalJudge:
     lines: Sequence[LogLine]

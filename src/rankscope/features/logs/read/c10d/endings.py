@@ -18,15 +18,25 @@ _END_WORDS = (
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
     "core dumped", "restart_count=", "will restart worker group", "exits with return code = ", " terminated with ",
     " died, exit code", " noticed that process rank ", "Kill process ", "oom_reaper: reaped process ",
-    "\": badness ",
+    "\": badness ", *(
+        f"{before} {word} "
+        for before in ("=", "#", "*", "-", "tarting", "aunching")
+        for word in ("attempt", "Attempt", "ATTEMPT", "restart", "Restart", "RESTART")
+    ),
 )  # fmt: skip
+_ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "what():  ")
 _HARDWARE_WORDS = (
     "NVRM: ", "SXid (PCI:", "mlx5_core ", "Link DOWN", "NIC Link is Down", "amdgpu ", "GPU[", "XID ", "DBEs",
     "ouble Bit ECC", "ouble bit ECC", "row remapping failed", "NVLink link", "uncorrectable memory error",
     "GPU 0000", "hca_id:", "# Port counters:",
 )  # fmt: skip
-LITERALS = (*_END_WORDS, *_HARDWARE_WORDS)
+LITERALS = (*_END_WORDS, *_HARDWARE_WORDS, *_ABORT_WORDS)
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
+_ATTEMPT = re.compile(
+    r"[=#*\-]{2,80} (?:[Ss]tarting |[Ll]aunching )?(?:[Aa]ttempt|ATTEMPT|[Rr]estart|RESTART) ?[#:=]? ?(\d{1,4})"
+    r"(?: ?(?:/|of) ?\d{1,4})?(?: [=#*\-]{2,80})?\s*$"
+)
+"""A line that a script prints between attempts: `=== attempt 2 ===`."""
 _SRUN = re.compile(r"srun: error: ([\w.\-]{1,255}): tasks? ([\d,\-]{1,2000}): (.{1,200})")
 _EXIT = re.compile(r"Exited with exit code (\d{1,5})")
 _CANCELLED = re.compile(
@@ -41,6 +51,7 @@ _KILLED = re.compile(
 """Lines of the kernel, the first of old and new ones, and of earlyoom."""
 _STEP = re.compile(r"Detected (\d{1,6}) oom.kill event")
 _CHILD = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,6}) \(pid: (\d{1,10})\)")
+_AGENT = re.compile(r"[WEI]\d{4} [\d:.]{8,18} (\d{1,10}) torch/distributed/elastic/")
 _LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
 _SPAWNED = re.compile(r"\bprocess (\d{1,6}) terminated with (?:signal (SIG[A-Z]{2,8})|exit code (\d{1,5}))")
 _WORKER = re.compile(r"Worker \S{1,80} pid (\d{1,10}) died, exit code: (-?\d{1,5})")
@@ -93,6 +104,8 @@ def _end_events(record: Record) -> Iterator[Event]:
         yield message_event("job-cancelled", record, step=cancelled[1], host=cancelled[2], why=cancelled[3])
     elif (child := _child(record)) is not None:
         yield child
+    elif (header := _ATTEMPT.match(text)) is not None:
+        yield message_event("restart", record, count=int(header[1]), begun=True, header=True)
     elif (again := _RESTART.search(text)) is not None:
         # values: `count`, the number of the restart; `begun`: its workers are started, not only to be
         count = int(again[1]) if again[1] else int(again[3]) - int(again[2]) + 1
@@ -103,14 +116,17 @@ def _end_events(record: Record) -> Iterator[Event]:
 
 
 def _child(record: Record) -> Event | None:
-    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, None if unknown.
+    """The end of a child, as its launcher prints it. Values: `exitcode`, `local_rank`, `pid`, and the process id of
+    torchrun, `agent`, None if unknown.
 
     DeepSpeed prints the command of the child that it started last, not of the one that ended.
     """
     text = record.text
     if (child := _CHILD.search(text)) is not None:
         code, local_rank, pid = map(int, child.groups())
-        return _ended(record, code, local_rank, pid)
+        agent = _AGENT.search(text[: child.start()])
+        made = _ended(record, code, local_rank, pid)
+        return made._replace(values={**made.values, "agent": int(agent[1]) if agent else None})
     if (launched := _LAUNCHED.search(text)) is not None:
         return _ended(record, int(launched[1]), None, None)
     if (worker := _WORKER.search(text)) is not None:
@@ -142,9 +158,9 @@ def _signals(record: Record) -> Iterator[Event]:
     """Values: `signal` as a number, `pid`, `sender`: "launcher" where torchrun ends a bystander."""
     text = record.text
     if (closing := _CLOSING.search(text)) is not None:
-        yield message_event(
-            "signal", record, signal=_SIGNAL_BY_NAME.get(closing[2]), pid=int(closing[1]), sender="launcher"
-        )
+        agent, signal = _AGENT.search(text[: closing.start()]), _SIGNAL_BY_NAME.get(closing[2])
+        pid, teller = int(closing[1]), int(agent[1]) if agent else None
+        yield message_event("signal", record, signal=signal, pid=pid, sender="launcher", agent=teller)
     elif (got := _GOT_SIGNAL.search(text)) is not None:
         yield message_event("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
     elif (named := _SIGNAL_NAME.search(text)) is not None:
@@ -281,12 +297,61 @@ _AGGREGATE = "Aggregate"
 """Section of counts since the device was made, which tell nothing of this job."""
 
 
-def begins(record: Record) -> DeviceReport | None:
-    """The report that begins with a line, if it names a device."""
+def begins(record: Record) -> DeviceReport | AbortReport | None:
+    """The report that begins with a line, if it names a device, or the end of a process by an exception of C++."""
+    if any(word in record.text for word in _ABORT_WORDS):
+        return AbortReport.begun(record)
     for at, head in enumerate(_HEADS):
         if (found := head.match(record.text)) is not None:
             return DeviceReport(record, found[1], is_gpu=at == 0)
     return None
+
+
+_UNCAUGHT = re.compile(
+    r"terminate called (?:after throwing an instance of '([^']{1,200})'|recursively|without an active exception)"
+    r"|terminating due to uncaught exception of type ([\w:<>, ]{1,200}?)(?:: (.*))?$"
+)
+_WHAT = re.compile(r"^ {0,2}what\(\):  (.*)")
+_BETWEEN = 8
+"""Most lines of other processes between the two lines of an uncaught exception."""
+
+
+@dataclass
+class AbortReport:
+    """Report of the C++ runtime on an exception that nobody caught, which ends its process by SIGABRT.
+
+    Two lines of libstdc++, of which one may be lost among those of other processes; one of libc++. Values: `exception`,
+    the name of its class, "" if unknown; `message`, "" without one.
+    """
+
+    head: Record
+    exception: str = ""
+    message: str = ""
+    patience: int = _BETWEEN
+    quotes = False
+    named_rank = None
+
+    @classmethod
+    def begun(cls, record: Record) -> AbortReport | None:
+        """The report that begins with a line; None for a line that only has one of its words."""
+        if (what := _WHAT.match(record.text)) is not None:
+            return cls(record, message=what[1], patience=0)
+        if (uncaught := _UNCAUGHT.search(record.text)) is not None:
+            return cls(record, uncaught[1] or uncaught[2] or "", uncaught[3] or "")
+        return None
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line is its message; reads it if so."""
+        what = _WHAT.match(record.text) if not self.message else None
+        if what is not None:
+            self.message, self.patience = what[1], 0
+        return what is not None
+
+    def result(self) -> list[Event]:
+        """One event at its first line."""
+        text = f"{self.exception or 'an exception of C++'}: {self.message}" if self.message else self.head.text
+        message = shown_text(self.message)
+        return [message_event("abort", self.head, text, exception=self.exception, message=message)]
 
 
 @dataclass

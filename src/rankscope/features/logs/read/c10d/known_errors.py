@@ -13,7 +13,7 @@ import polars as pl
 
 from rankscope.features.logs.read.c10d import tracebacks
 from rankscope.features.logs.read.log_record import Event, Record, message_event
-from rankscope.kinds.error_traits import TRAITS
+from rankscope.kinds.error_traits import TRAITS, WRAPS
 from rankscope.parsers.user_tables import TableError, TableForm, bad_pattern, checked_pattern, with_users_rows
 
 ROLES = ("root", "victim", "context", "noise")
@@ -243,8 +243,10 @@ def _matches(error: KnownError, texts: list[str]) -> list[dict[str, str | None] 
 
 
 def _event(record: Record, errors: list[tuple[KnownError, dict[str, str | None]]]) -> Event:
-    first, groups = errors[0]
-    also = [error.id for error, _ in errors[1:]]
+    # of a message in a wrapper the message decides
+    within = (row for row in errors if row[0].role in ("root", "victim") and WRAPS not in row[0].traits)
+    first, groups = errors[0] if WRAPS not in errors[0][0].traits else next(within, errors[0])
+    also = [error.id for error, _ in errors if error is not first]
     own = groups.get(OWN_RANK)
     if own is not None and own.isascii() and own.isdecimal() and len(own) <= LONGEST_RANK and record.rank is None:
         record = record._replace(rank=int(own))

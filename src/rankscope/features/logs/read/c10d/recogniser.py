@@ -179,14 +179,14 @@ class Recogniser:
         above = self._above
         if above is None or record.rank is not None or above.line + 1 != record.line:
             return record
-        if _stream(above)[1] != record.label or not _REPORTER.search(above.text[-40:]):
+        if _stream(above)[1] != _stream(record)[1] or not _REPORTER.search(above.text[-40:]):
             return record
         return record._replace(rank=above.rank, stamp=above.stamp)
 
 
 def _stream(record: Record) -> tuple[int | None, str]:
-    """The stream of a line: its rank, and its prefix without the rank."""
-    return record.rank, _RANK.sub("", record.label)
+    """The stream of a line: its rank, and its prefix without the rank and without blanks, which may be the line's."""
+    return record.rank, _RANK.sub("", record.label).rstrip()
 
 
 class _OpenReport:

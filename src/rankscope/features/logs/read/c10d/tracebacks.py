@@ -38,7 +38,7 @@ _HEAD = re.compile(r"^(?:\[[EWIF](?:\d{3,4} | \w)|[EWIF]\d{3,4} \d\d:)")
 _MORE = re.compile(
     r"^(?:nccl[A-Z]\w+: |Last error:|\s*Original exception: |CUDA kernel errors might "
     r"|For debugging consider passing CUDA|Compile with `TORCH_USE_CUDA_DSA|Exception raised from |frame #\d+: "
-    r"|\[?/\S*/gloo/)"
+    r"|\[?(?:\.\.)?/\S*/gloo/)"
 )
 _INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} |^[A-Z]{4,8}:[\w.]{1,100}:)Traceback")
 """A traceback behind a progress bar or behind a message."""
