@@ -13,7 +13,7 @@ from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.schema import Dataset
+from rankscope.schema import AT_STANDSTILL, Dataset
 from rankscope.text.wording import plural, ranks_text
 
 MOST_ENDS = 4
@@ -36,9 +36,11 @@ class VerdictBasis:
 def verdict(situation: VerdictBasis) -> tuple[Status, str]:
     """(status, sentence) of the whole job."""
     dataset = situation.facts.dataset
-    if not dataset.seen_ranks and not dataset.told_by_logs:
-        return "unknown", _without_dumps(situation)
     critical = [f for f in situation.findings if f.root_cause and f.severity == "critical"]
+    if not dataset.seen_ranks and not dataset.told_by_logs:
+        # stacks of one moment prove no hang, unless the ranks took them for standing still
+        stands = bool(critical) and bool(dataset.threads["tool"].eq_missing(AT_STANDSTILL).all())
+        return _word(critical[0]) if stands else "unknown", _without_dumps(situation)
     if critical:
         return _word(critical[0]), _sentence(critical, situation.places)
     waits = [f for f in situation.findings if f.severity == "critical"]

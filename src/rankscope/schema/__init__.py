@@ -24,6 +24,7 @@ from rankscope.schema.measures import (
 )
 from rankscope.schema.tables import (
     AT_CRASH,
+    AT_STANDSTILL,
     ATTEMPTS,
     BLIND_HOOK,
     COALESCED,
@@ -72,6 +73,7 @@ __all__ = [
     "ALLOCATIONS",
     "ATTEMPTS",
     "AT_CRASH",
+    "AT_STANDSTILL",
     "BLIND_HOOK",
     "COALESCED",
     "COMMS",
