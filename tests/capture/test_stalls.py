@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from rankscope.capture.fault_file import FaultFile
 from rankscope.capture.sampler import DumpRequest, Sampler
 from rankscope.capture.settings import CaptureSettings, checked_settings
 from rankscope.capture.stall_clock import StallClock
-from rankscope.capture.thread_stacks import StillMoment, take_stacks
+from rankscope.capture.thread_stacks import StillMoment, ThreadStacks, take_stacks
 from rankscope.features.stacks.captured_stacks import decode_captured
 from rankscope.features.stacks.py_spy.model import Snapshot
 from rankscope.schema import AT_CRASH, AT_STANDSTILL
@@ -49,11 +48,16 @@ class Rank:
             setattr(torch.world, table, {self.group: value})
         self.sampler = Sampler(CaptureSettings(str(folder), interval=100_000.0), SidecarRecord())
         self.sampler.faults = FaultFile()
-        self.sampler.ask = lambda reason, stacks, *_: bool(self.sampler._serve(DumpRequest(reason, stacks)))  # type: ignore[method-assign]
+        self.sampler.ask = self.ask  # type: ignore[method-assign]
         self.clock = StallClock(self.sampler, self.sampler.faults, AFTER)
         self.path = folder / "stacks_rank_1.txt"
         self.sampler._serve(DumpRequest("interval", False))
         self.clock.look(0.0)
+
+    def ask(self, reason: str, stacks: bool, wait: float, traceback: str = "", last: bool = False) -> bool:
+        """Writes a dump at once."""
+        self.sampler._serve(DumpRequest(reason, stacks, traceback, last))
+        return wait >= 0
 
     @property
     def stacks(self) -> Snapshot:
@@ -153,16 +157,16 @@ def test_a_directory_that_was_replaced_gets_the_stacks_again(rank: Rank) -> None
 
 def test_stacks_tell_what_the_main_thread_calls_and_hold_no_values() -> None:
     secret = "hunter2"
-    released = threading.Event()
-    found: list[Any] = []
+    found: list[ThreadStacks] = []
+    lock = threading.Lock()
 
     def look(password: str) -> None:
         found.append(take_stacks("standstill", StillMoment(1.0, 2.0, None)))
-        released.set()
+        assert password
+        lock.release()
 
-    lock = threading.Lock()
     lock.acquire()
-    helper = threading.Thread(target=lambda: (look(secret), lock.release()))
+    helper = threading.Thread(target=look, args=(secret,))
     helper.start()
     lock.acquire()
     helper.join()
@@ -283,7 +287,7 @@ def test_the_clock_is_a_thread_only_where_it_is_wanted(monkeypatch: pytest.Monke
     begun: list[str] = []
     monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "2000")
     monkeypatch.setattr(threading.Thread, "start", lambda self: begun.append(self.name))
-    monkeypatch.setattr(agent.atexit, "register", lambda *_: None)
+    monkeypatch.setattr("atexit.register", lambda *_: None)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     for after in (AFTER, 0.0):
         one = agent.Agent(CaptureSettings("dumps", signal=None, stall_after=after))

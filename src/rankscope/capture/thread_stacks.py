@@ -108,7 +108,8 @@ def _called() -> str | None:
     frame = sys._current_frames().get(_MAIN().ident or 0)
     if frame is None or sys.version_info < (3, 11):
         return None
-    name, loads = None, []
+    name: str | None = None
+    loads: list[tuple[tuple[int | None, int | None] | None, str]] = []
     for instruction in dis.get_instructions(frame.f_code):
         place = instruction.positions
         begin = None if place is None else (place.lineno, place.col_offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ SLEEPS = (("clock_nanosleep", "(kernel)", 0), ("sleep", "(C)", 0), *LOOP)
 WAITS = (("wait", "(C)", 0), *LOOP)
 
 
-def stood(stacks: dict[int, Stack], tool: str = AT_STANDSTILL, after_s: int = 60) -> JobBuilder:
+def stood(stacks: Mapping[int, Stack], tool: str = AT_STANDSTILL, after_s: int = 60) -> JobBuilder:
     """Ranks that have finished a collective and then stand still; no dump shows in what."""
     job = JobBuilder(len(stacks))
     job.collective()
@@ -156,7 +157,8 @@ def test_a_work_that_is_waited_for_is_communication() -> None:
 
 
 def test_who_may_wait_itself_is_only_a_suspect() -> None:
-    for stacks in ({0: RECV, 1: LOOP, 2: RECV}, {0: RECV, 1: SLEEPS, 2: RECV, 3: SLEEPS}):
+    several: list[Mapping[int, Stack]] = [{0: RECV, 1: LOOP, 2: RECV}, {0: RECV, 1: SLEEPS, 2: RECV, 3: SLEEPS}]
+    for stacks in several:
         found = cause(stood(stacks))
         assert found is not None
         assert (found.culprit_ranks, found.candidates[:1], found.confidence) == ((), (1,), "low")
