@@ -67,7 +67,7 @@ class Sampler(threading.Thread):
         self.look: Callable[[], None] = _do_nothing
         """Function that is called before each dump, to note further facts."""
         self.faults: FaultFile | None = None
-        """What writes stacks at a crash; None for a process that takes none."""
+        """The writer of stacks at a crash; None for a process that takes none."""
         self.moves = 0
         """Dumps that held something new."""
         self._stacks: ThreadStacks | None = None

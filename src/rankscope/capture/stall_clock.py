@@ -60,7 +60,7 @@ class StallClock(threading.Thread):
 
     @property
     def moment(self) -> StillMoment:
-        """What is known of the progress now."""
+        """The progress as it is known now."""
         still_s = round(time.monotonic() - self._since, 1) if self._after else None
         return StillMoment(self._after, still_s, self._runs)
 

@@ -41,7 +41,7 @@ _SYSTEM_CALLS = {
 
 
 class StillMoment(NamedTuple):
-    """What the clock sees at a moment."""
+    """The progress of a rank at a moment."""
 
     stall_after: float
     """Seconds without progress that make a standstill; 0 without a clock."""
@@ -58,7 +58,7 @@ class ThreadStacks(NamedTuple):
     text: bytes
     """All threads as faulthandler prints them, the main thread last."""
     facts: dict[str, Any]
-    """What the stacks do not tell: `reason`, `calls` and `system_call` of the main thread, and a `StillMoment`."""
+    """Facts beside the stacks: `reason`, `calls` and `system_call` of the main thread, and a `StillMoment`."""
 
 
 def take_stacks(reason: str, moment: StillMoment) -> ThreadStacks:
