@@ -105,7 +105,7 @@ class Sampler(threading.Thread):
         self._stacks, self._stacks_turn = stacks, self._stacks_turn + 1
 
     def forget_stacks(self) -> None:
-        """Removes the stacks with the next dump: what they show is over."""
+        """Empties the file of stacks with the next dump: what they show is over."""
         self._stacks, self._stacks_turn = None, self._stacks_turn + 1
 
     def run(self) -> None:
