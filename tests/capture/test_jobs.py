@@ -78,7 +78,7 @@ def test_a_pipeline_whose_sends_nobody_records_is_decided_by_stacks(tmp_path: Pa
     with running(python(job), tmp_path):
         stuck = wait_for(lambda: _cause_of_stacks(dumps), tmp_path)
     assert (stuck["kind"], stuck["culprit_ranks"], stuck["waiting_ranks"]) == ("missing-rank", [1], [0])
-    assert "sleeping, from main" in stuck["title"]
+    assert "rank 1 is sleeping, at main" in stuck["title"]
 
 
 def _cause_of_stacks(dumps: Path) -> dict[str, Any] | None:

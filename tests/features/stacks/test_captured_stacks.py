@@ -125,7 +125,7 @@ def test_a_job_of_ranks_that_stand_still_is_read_as_one(tmp_path: Path) -> None:
     analysis = analyse(dataset)
     assert analysis.status == "hang"
     assert analysis.findings[0].culprit_ranks == analyse(Redaction().dataset(dataset)).findings[0].culprit_ranks == (1,)
-    assert "HANG: rank 1 sleeping, from load" in render_text(dataset, analysis).replace("\n", " ")
+    assert "HANG: rank 1 is sleeping, at load" in render_text(dataset, analysis).replace("\n", " ")
 
 
 SLEEPS = (("clock_nanosleep", "(kernel)", 0), ("sleep", "(C)", 0), *LOOP)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rankscope.analysis.host_stacks import HostStack, StackSite, UnrankedStack, stack_sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.features.stacks.stack_text import MOST_SITES as MOST_PLACES
-from rankscope.features.stacks.stack_text import find_pattern, host_text, site_text, tools_of
+from rankscope.features.stacks.stack_text import find_pattern, frames_text, host_text, site_text, tools_of
 from rankscope.text.wording import plural, ranks_text, wait_text
 
 _STEPS = (
@@ -189,7 +189,9 @@ def find_standstill(hosts: Mapping[int, HostStack]) -> Finding | None:
             waiting_ranks=waiting, blast_radius=len(waiting), evidence=evidence, next_steps=_STANDSTILL_STEPS,
         )  # fmt: skip
     sure = len(apart) == 1 and hosts[apart[0]].is_away
-    where = "; ".join(site_text(site) for site in stack_sites([hosts[rank] for rank in apart])[:MOST_PLACES])
+    away = stack_sites([hosts[rank] for rank in apart])
+    where = "; ".join(map(_standing_text, away[:MOST_PLACES]))
+    where += f"; and {plural(len(away) - MOST_PLACES, 'more place')}" if len(away) > MOST_PLACES else ""
     return Finding(
         kind="missing-rank", severity="critical", root_cause=True,
         title=f"{where}, while all others stand still {calls}",
@@ -210,6 +212,13 @@ def find_standstill(hosts: Mapping[int, HostStack]) -> Finding | None:
         evidence=evidence,
         next_steps=(f"Read the log of {ranks_text(apart)}, and the code at its place.", *_STANDSTILL_STEPS[1:]),
     )  # fmt: skip
+
+
+def _standing_text(site: StackSite) -> str:
+    """ "rank 2 is sleeping, at load train.py:11"."""
+    are = "is" if len(site.ranks) == 1 else "are"
+    place = frames_text(site.first.trains.own, 1)
+    return f"{ranks_text(site.ranks)} {are} {site.activity.words}{f', at {place}' if place else ''}"
 
 
 # Processes without a rank: their stacks are compared all the same.
