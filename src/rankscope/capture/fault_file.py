@@ -5,6 +5,9 @@ because a call in C holds it. A timer of the kernel tells the latter: it sends a
 winds it again and again. `faulthandler.dump_traceback_later` stays free for the trainer; it would also hang forked
 children at their exit, and hold the lock of the interpreter while a slow disk takes its text.
 
+While the lock is held no thread runs Python, so that their stacks can be read without it. Only a process that was
+stopped for that long (SIGSTOP) may be looked at while it goes on.
+
 The descriptor that faulthandler knows stays the same, and leads nowhere until the rank has a file.
 """
 
@@ -45,7 +48,8 @@ class FaultFile:
     def __init__(self) -> None:
         self.problem: str | None = None
         """Why crashes leave no stacks here; None if they do."""
-        self._descriptor = os.open(os.devnull, os.O_WRONLY)
+        self._nowhere = os.open(os.devnull, os.O_WRONLY)
+        self._descriptor = os.dup(self._nowhere)
         self._path: Path | None = None
         self._size = 0
         """Bytes that stood in the file before."""
@@ -72,9 +76,7 @@ class FaultFile:
 
     def leave(self) -> None:
         """Writes nowhere from now on."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._descriptor, inheritable=False)
-        os.close(nowhere)
+        os.dup2(self._nowhere, self._descriptor, inheritable=False)
         self._path = None
 
     @property
