@@ -29,13 +29,15 @@ RANKS = 2
 FILL = 2000
 """Operations that fill the ring."""
 NOISE = """Two ranks on two cores: rounds differ by several percent also where nothing is dumped, so that the first two
-ratios can show a large cost only; the third is what the capture takes."""
+ratios can show a large cost only; the others are what the capture takes."""
 
 
 Pace = tuple[float, float]
 """Seconds per step: on the clock, and on the processor."""
-Round = tuple[float, float, float, float, float]
-"""Pace without the capture and with it, and the share that its threads took of the processor time of the process."""
+Round = tuple[float, float, float, float, float, float]
+"""Pace without the capture and with it, and the shares that its threads, and the one of the clock for standstills, took
+of the processor time of the process."""
+CLOCK = "rankscope-stall"
 
 
 def train(model: torch.nn.Module, seconds: float) -> Pace:
@@ -54,9 +56,9 @@ def train(model: torch.nn.Module, seconds: float) -> Pace:
     return (time.perf_counter() - begin) / steps, (time.process_time() - busy) / steps
 
 
-def threads_used() -> float:
-    """Processor time of the threads of the capture, in seconds."""
-    mine = [thread.ident for thread in threading.enumerate() if thread.name.startswith("rankscope-")]
+def threads_used(name: str = "rankscope-") -> float:
+    """Processor time of the threads of the capture whose names begin so, in seconds."""
+    mine = [thread.ident for thread in threading.enumerate() if thread.name.startswith(name)]
     return sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in mine if ident is not None)
 
 
@@ -72,16 +74,17 @@ def rank(number: int, scratch: Path, rounds: int, interval: float, seconds: floa
     rounds_told: list[Round] = []
     for place in range(rounds):
         found: dict[bool, Pace] = {}
-        used = 0.0
+        used = watched = 0.0
         for on in (place % 2 == 0, place % 2 == 1):
             if on:
                 capture.start(scratch / "dumps", interval=interval)
             busy = time.process_time()
             found[on] = train(model, seconds)
             if on:
-                used = threads_used() / (time.process_time() - busy)
+                busy = time.process_time() - busy
+                used, watched = threads_used() / busy, threads_used(CLOCK) / busy
                 capture.stop()
-        rounds_told.append((*found[False], *found[True], used))
+        rounds_told.append((*found[False], *found[True], used, watched))
     if number == 0:
         (scratch / "rounds").write_text(json.dumps(rounds_told))
     dist.barrier()
@@ -114,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _row("with / without, on the clock", [r[2] / r[0] for r in told]),
         _row("with / without, on the processor", [r[3] / r[1] for r in told]),
         _row("threads of the capture / process, on the processor", [r[4] for r in told]),
+        _row("thread that sees standstills / process, on the processor", [r[5] for r in told]),
     ]
     head = ["ratio", "median", "middle half of the rounds"]
     command = f"`python -m benchmarks.capture --rounds {options.rounds} --interval {options.interval:g}`"
@@ -123,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _row(name: str, ratios: list[float]) -> list[str]:
     ordered, quarter = sorted(ratios), len(ratios) // 4
-    return [name, f"{median(ordered):.4f}", f"{ordered[quarter]:.4f} to {ordered[-1 - quarter]:.4f}"]
+    return [name, f"{median(ordered):.5f}", f"{ordered[quarter]:.5f} to {ordered[-1 - quarter]:.5f}"]
 
 
 if __name__ == "__main__":

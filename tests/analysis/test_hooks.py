@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import polars as pl
 import pytest
 
 from rankscope.analysis import analyse
@@ -214,6 +216,14 @@ def test_nothing_recorded_is_not_healthy() -> None:
     assert (analysis.status, analysis.is_critical) == ("unknown", False)
     assert analysis.verdict == "4 ranks left dumps in which nothing was recorded"
     assert any("TORCH_FR_BUFFER_SIZE" in step for f in analysis.findings for step in f.next_steps)
+
+
+def test_who_captures_a_job_is_told_of_no_setting_before_its_first_operation() -> None:
+    dataset = dumped(hooks(4))
+    captured = replace(dataset, files=dataset.files.with_columns(interval_ns=pl.lit(10**10)))
+    analysis = analyse(captured)
+    assert analysis.verdict == "4 ranks left dumps in which nothing was recorded so far"
+    assert "TORCH_FR_BUFFER_SIZE" not in str(analysis.findings)
 
 
 def test_batches_at_the_end_are_not_healthy_yet() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rankscope.capture import sampler
 from rankscope.capture.card import SidecarRecord
 from rankscope.capture.sampler import EMPTY_DUMPS, INTERVAL_REASON, DumpRequest, Sampler
 from rankscope.capture.settings import CaptureSettings
@@ -169,6 +170,24 @@ def test_that_nothing_is_recorded_is_said_once_and_taken_back(
     torch.rings = {"nccl2": 1}
     serve(one)
     assert told(tmp_path, 1)["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "issued", "why"),
+    [
+        (GLOO, "gloo", 0, "no operation was issued"),
+        (GLOO, "gloo", 9, "only sends, receives and monitored barriers were issued, which its recorder does not hold"),
+        (NCCL2, "nccl2", 9, "operations were issued only inside of CUDA graphs"),
+    ],
+)
+def test_what_the_groups_count_tells_why_nothing_is_recorded(
+    backend: Backend, name: str, issued: int, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = Torch("nccl", {"cuda": backend})
+    one = captured(monkeypatch, torch, tmp_path)
+    monkeypatch.setattr(sampler, "issued", lambda: {"0": issued})
+    serve(one, "signal")
+    assert told(tmp_path, 1)["problems"] == [f"nothing was recorded so far of {name}: {why}"]
 
 
 def test_somebody_who_asks_for_a_dump_is_told_at_once_that_it_is_empty(

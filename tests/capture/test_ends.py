@@ -57,6 +57,9 @@ def ended(folder: Path, text: str) -> dict[str, Any]:
 def test_the_end_of_a_process(tmp_path: Path, then: str, told: dict[str, Any]) -> None:
     assert ended(tmp_path, START + then) == told
     assert (tmp_path / "dumps" / "exception_rank_0.log").exists() == (told["reason"] == "exception")
+    stacks = tmp_path / "dumps" / "stacks_rank_0.txt"
+    assert stacks.exists() == (told["reason"] == "terminated")
+    assert not stacks.exists() or 'train.py", line 5 in <module>' in stacks.read_text()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

@@ -53,9 +53,11 @@ def test_dumps_of_any_recorder_go_with_the_sidecar_that_names_them(tmp_path: Pat
     told = {"host": "node07", "pid": 1, "started_ns": 1, "dumps": ["nccl2_trace_rank_3", "../x_rank_3", "notes", 7]}
     (tmp_path / "nccl2_trace_rank_3").write_text("old")
     (tmp_path / "notes").write_text("of somebody")
+    (tmp_path / "stacks_rank_3.txt").write_text("of a standstill")
     mine.card.write_text(json.dumps(told))
     mine.set_aside(["fr_trace_rank_"], ME)
-    assert set(there(tmp_path)) == {"earlier_1/nccl2_trace_rank_3", "earlier_1/capture_rank_3.json", "notes"}
+    earlier = ("nccl2_trace_rank_3", "capture_rank_3.json", "stacks_rank_3.txt")
+    assert set(there(tmp_path)) == {"notes", *(f"earlier_1/{name}" for name in earlier)}
 
 
 def test_an_earlier_process_of_the_rank_is_not_overwritten(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,30 @@ def _hang(dumps: Path) -> dict[str, object] | None:
         return None
     said = report(dumps)[1]
     return said if said.get("status") == "hang" else None
+
+
+PIPELINE = """if rank == 1:
+    time.sleep(3600)
+else:
+    dist.recv(loss, 1)"""
+STANDING = "import rankscope.capture; rankscope.capture.start({directory!r}, interval={interval}, stall_after=1.5)"
+
+
+def test_a_pipeline_whose_sends_nobody_records_is_decided_by_stacks(tmp_path: Path) -> None:
+    dumps = tmp_path / "dumps"
+    job = script(tmp_path / "train.py", PIPELINE, STANDING.format(directory=str(dumps), interval=NEVER))
+    with running([str(job)], tmp_path):
+        stuck = wait_for(lambda: _cause_of_stacks(dumps), tmp_path)
+    assert (stuck["kind"], stuck["culprit_ranks"], stuck["waiting_ranks"]) == ("missing-rank", [1], [0])
+    assert "rank 1 is sleeping, at main" in stuck["title"]
+
+
+def _cause_of_stacks(dumps: Path) -> dict[str, Any] | None:
+    """The cause once both ranks have left their stacks in that call, and not those of their start."""
+    taken = [dumps / f"stacks_rank_{rank}.txt" for rank in range(2)]
+    if not all(path.exists() and "in main" in path.read_text() for path in taken):
+        return None
+    return next(iter(causes(report(dumps)[1])), None)
 
 
 def test_an_exception_is_noted_and_still_printed(tmp_path: Path) -> None:

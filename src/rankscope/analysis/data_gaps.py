@@ -111,6 +111,16 @@ def nothing_recorded(facts: Facts, _: bool) -> list[Finding]:
     if not facts.nothing_recorded or facts.dataset.told_by_logs:
         return []
     ranks = plural(len(facts.dataset.seen_ranks), "rank")
+    if facts.dataset.dumps["interval_ns"].is_not_null().all():
+        return [
+            _note(
+                "nothing-recorded", f"{ranks} left dumps in which nothing was recorded so far",
+                "rankscope.capture wrote them, and sees to the recorder: the job had not issued its first operation, "
+                "or only such that no recorder holds, as sends and receives on gloo, or operations in CUDA graphs. "
+                "After a few dumps the sidecars say which.",
+                steps=host_steps(facts.dataset, facts.dataset.seen_ranks[:3]),
+            )
+        ]  # fmt: skip
     return [
         _note(
             "nothing-recorded",

@@ -14,6 +14,7 @@ from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
+from rankscope.schema.tables import AT_STANDSTILL
 from rankscope.text.wording import plural, ranks_text
 
 MOST_ENDS = 4
@@ -45,10 +46,13 @@ class Scene:
 def verdict(scene: Scene, findings: Sequence[Finding]) -> tuple[Status, str]:
     """(status, sentence) of the whole job: of its causes, else of its slow ranks, else of a job without either."""
     dataset = scene.facts.dataset
-    if not dataset.seen_ranks and not dataset.told_by_logs:
-        return "unknown", _without_dumps(scene, findings)
     critical = [f for f in findings if f.severity == "critical"]
     causes = [f for f in critical if f.root_cause]
+    if not dataset.seen_ranks and not dataset.told_by_logs:
+        # stacks of one moment prove no hang, unless the ranks took them for standing still
+        stands = bool(causes) and bool(dataset.threads["tool"].eq_missing(AT_STANDSTILL).all())
+        status: Status = _of_causes(causes, scene.places)[0] if stands else "unknown"
+        return status, _without_dumps(scene, findings)
     if causes:
         return _of_causes(causes, scene.places)
     if critical:

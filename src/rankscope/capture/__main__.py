@@ -47,6 +47,10 @@ def _parser() -> argparse.ArgumentParser:
         help="least seconds between two samples of memory, 0 for none (default: 1)",
     )  # fmt: skip
     parser.add_argument(
+        "--stall-after", type=float, default=60.0, metavar="S",
+        help="seconds without progress after which the stacks of all threads are taken, 0 for never (default: 60)",
+    )  # fmt: skip
+    parser.add_argument(
         "--numbers", metavar="every=N,...", help="record tensors of collectives in one step of N, and of steps=3-5"
     )
     return parser
@@ -79,7 +83,7 @@ def main(argv: list[str]) -> None:
         recorded = None if options.numbers is None else numbers_options(options.numbers)
         start(
             options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks,
-            memory=options.memory,
+            memory=options.memory, stall_after=options.stall_after,
         )  # fmt: skip
         if recorded is not None:
             _record_numbers(options.output, recorded)

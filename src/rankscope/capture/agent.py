@@ -21,10 +21,13 @@ from typing import Any, cast
 from . import identity
 from .card import SidecarRecord, is_passing
 from .end_writer import EndWriter
+from .fault_file import fault_file
 from .lineage import imports_for_fork_server, is_multiprocessing_child, lineage
 from .sampler import JOINING_INTERVAL_S, DumpRequest, Sampler
 from .settings import CaptureSettings, checked_settings, turn_recorder_on
 from .signals import Signals, die_of, is_free
+from .stall_clock import StallClock
+from .thread_stacks import take_stacks
 
 _LOG = logging.getLogger("rankscope.capture")
 END_WAIT_S = 5.0
@@ -51,6 +54,10 @@ class Agent:
         self.end_writer = EndWriter(self.sampler)
         self.signals = self._take_signals(settings.signal)
         self.sampler.look = self._look
+        self.sampler.faults = fault_file()
+        if self.sampler.faults.problem is not None:
+            self.card.problem(self.sampler.faults.problem)
+        self.clock = StallClock(self.sampler, self.sampler.faults, settings.stall_after)
         self._previous_hook = sys.excepthook
         self._unhandled: BaseException | None = None
         self._problem(turn_recorder_on(identity.initialized()))
@@ -69,11 +76,15 @@ class Agent:
             threading.Thread(target=self._wait_for_torch, name="rankscope-hook", daemon=True).start()
         self.sampler.start()
         self.end_writer.start()
+        if self.sampler.settings.stall_after:
+            self.clock.start()
         if self.signals is not None:
             self.signals.start()
 
     def stop(self) -> None:
         """Writes a last dump and removes all hooks."""
+        self.clock.stop()
+        self.sampler.forget_stacks()
         self.sampler.ask("stop", False, END_WAIT_S, last=True)
         atexit.unregister(self._on_exit)
         if sys.excepthook == self._on_exception:
@@ -107,6 +118,10 @@ class Agent:
         if number != signal.SIGTERM:
             self.sampler.ask("signal", True, 0.0)
             return
+        self.card.end("terminated")
+        if not self.clock.has_taken:
+            # those of a standstill stay: by now its peers may have ended, and have woken it
+            self.sampler.keep_stacks(take_stacks(number.name, self.clock.moment))
         self._end("terminated", None, TERM_WAIT_S, last=True)
         die_of(number)
 
@@ -135,9 +150,13 @@ class Agent:
 
     def _on_exit(self) -> None:
         if _running.pop(os.getpid(), None) is self:
+            self.clock.stop()
             error, self._unhandled = _unhandled(sys.exc_info()[1]) or self._unhandled, None
             if error is not None:
                 self._failed(error)
+            else:
+                # who comes to its end stands still nowhere
+                self.sampler.forget_stacks()
             self._end("exit", None, END_WAIT_S, last=True)
 
     def _on_child_exception(self, error: BaseException) -> None:
@@ -220,15 +239,19 @@ def start(
     stacks: str = "auto",
     share: float = 0.005,
     memory: float = 1.0,
+    stall_after: float = 60.0,
 ) -> None:
     """Makes this rank write its flight recorder to `directory` every `interval` seconds, at a signal, and at its end.
 
-    It also samples its memory, at most once in `memory` seconds; 0 for never.
+    It also samples its memory, at most once in `memory` seconds, and takes the stacks of its threads at a crash, and
+    after `stall_after` seconds without progress; 0 for never.
     Call it once before or after `init_process_group`, best before; again in a forked process. In a child of a rank, as
     a worker of a DataLoader that imports the script again, it does nothing. Raises ValueError for invalid settings;
     later errors never reach the job.
     """
-    settings = checked_settings(CaptureSettings(os.fspath(directory), interval, keep, signal, stacks, share, memory))
+    settings = checked_settings(
+        CaptureSettings(os.fspath(directory), interval, keep, signal, stacks, share, memory, stall_after)
+    )
     if _running.get(os.getpid()) is not None:
         raise RuntimeError("rankscope.capture was started already")
     if imports_for_fork_server() and not lineage(identity.initialized()).is_child_of_rank:

@@ -3,6 +3,7 @@
 dumps/fr_trace_rank_3               the newest dump
 dumps/capture_rank_3.json           who wrote it
 dumps/exception_rank_3.log          the exception that ended it, if one did
+dumps/stacks_rank_3.txt             the stacks of its threads once it stood still, crashed or was ended by SIGTERM
 dumps/history/1_fr_trace_rank_3     an earlier one of the same process
 dumps/earlier_1/fr_trace_rank_3     the last one of an earlier process of this rank
 dumps/job_2/fr_trace_rank_3         the newest dump of another job that runs at the same time
@@ -51,6 +52,7 @@ class DumpFiles:
         self.traceback = self.directory / f"exception_rank_{rank}.log"
         self.memory = self.directory / f"memory_rank_{rank}.jsonl"
         self.model = self.directory / f"model_rank_{rank}.jsonl"
+        self.stacks = self.directory / f"stacks_rank_{rank}.txt"
         self.rank = rank
         self.keep = keep
         self._turns: dict[Path, int] = {}
@@ -121,7 +123,7 @@ class DumpFiles:
     def _move(self, usual: list[str], source: Path, target: Path | None) -> None:
         places = [source] if target is None else [source, target]
         dumps = {name for place in places for name in _dumps(place / self.card.name, self.rank)}
-        others = (self.card, self.traceback, self.memory, self.model)
+        others = (self.card, self.traceback, self.stacks, self.memory, self.model)
         for name in [*sorted(dumps.union(usual)), *(path.name for path in others)]:
             if target is None:
                 (source / name).unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from .identity import ITSELF, NOBODY, Backend
@@ -22,8 +22,8 @@ NCCL_FILE, OTHER_FILE = "nccl_trace_rank_", "fr_trace_rank_"
 _OF_OWN_FILE = "{}_trace_rank_"
 """Prefix of dumps from the ring of another backend."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_NCCL = "nccl"
-_SAFE_BACKENDS = {"gloo"}
+_NCCL, _GLOO = "nccl", "gloo"
+_SAFE_BACKENDS = {_GLOO}
 """Backends that record no device events: their recorder can be read after the end of its process groups."""
 _ENTRY, _ENTRIES, _NUMBER = b"profiling_name", b"entries", b"record_id"
 _VALUE_BYTES = 24
@@ -69,17 +69,28 @@ def of_backend(backend: Backend) -> Recorder | None:
     return Recorder(file, OTHER.function, backend.ring)
 
 
-def why_nothing(used: Sequence[Backend]) -> str:
-    """The reason why no recorder holds anything, as far as this process knows."""
+def why_nothing(used: Sequence[Backend], issued: Collection[int]) -> str:
+    """The reason why no recorder holds anything, as far as this process knows.
+
+    `issued` are the operations that the process groups count; empty where none counts.
+    """
     said = recorder_off()
     if said is not None:
         return RECORDER_OFF.format(said)
     names = ", ".join(backend.name for backend in used)
     if not recorders(used, False):
         return f"nothing is recorded: this torch has no flight recorder for {names or 'these process groups'}"
-    if _SAFE_BACKENDS & {backend.name for backend in used if backend.recorder == ITSELF}:
-        return f"nothing was recorded so far of {names}: no collective was issued; gloo records no send and no receive"
-    return f"nothing was recorded so far of {names}: no operation was issued, or only inside of CUDA graphs"
+    if any(issued) and all(backend.name == _GLOO for backend in used):
+        why = "only sends, receives and monitored barriers were issued, which its recorder does not hold"
+    elif any(issued):
+        why = "operations were issued only inside of CUDA graphs"
+    elif issued:
+        why = "no operation was issued"
+    elif _SAFE_BACKENDS & {backend.name for backend in used if backend.recorder == ITSELF}:
+        why = "no collective was issued; gloo records no send and no receive"
+    else:
+        why = "no operation was issued, or only inside of CUDA graphs"
+    return f"nothing was recorded so far of {names}: {why}"
 
 
 def read_ring(recorder: Recorder, stacks: bool) -> bytes:

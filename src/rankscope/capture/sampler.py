@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 
 from . import identity, recorder
 from .card import SidecarRecord
+from .fault_file import FaultFile
 from .files import DumpFiles
 from .memory_record import MemoryRecord
+from .progress import issued
 from .settings import CaptureSettings
+from .thread_stacks import ThreadStacks, stacks_file
 from .writers import choose_place, described
 
 _LOG = logging.getLogger("rankscope.capture")
@@ -63,6 +66,14 @@ class Sampler(threading.Thread):
         """Set with the first process group."""
         self.look: Callable[[], None] = _do_nothing
         """Function that is called before each dump, to note further facts."""
+        self.faults: FaultFile | None = None
+        """The writer of stacks at a crash; None for a process that takes none."""
+        self.moves = 0
+        """Dumps that held something new."""
+        self._stacks: ThreadStacks | None = None
+        """The stacks of the last standstill; None without one, and once it is over."""
+        self._stacks_turn = self._stacks_written = 0
+        """How often they changed, and the last of these changes that is on the disk."""
         self._files: DumpFiles | None = None
         self._yields = False
         """Whether a process with a process group has taken the place of this one, which has none."""
@@ -88,6 +99,14 @@ class Sampler(threading.Thread):
         except queue.Full:
             return False
         return request.done.wait(max(0.0, until - time.monotonic()))
+
+    def keep_stacks(self, stacks: ThreadStacks) -> None:
+        """Writes these stacks with the next dump, in the place of earlier ones."""
+        self._stacks, self._stacks_turn = stacks, self._stacks_turn + 1
+
+    def forget_stacks(self) -> None:
+        """Empties the file of stacks with the next dump: what they show is over."""
+        self._stacks, self._stacks_turn = None, self._stacks_turn + 1
 
     def run(self) -> None:
         """Writes dumps until the last one."""
@@ -121,8 +140,10 @@ class Sampler(threading.Thread):
         self._rounds += 1
         self.look()
         # each may find room on the disk; the last reports the failures
-        for write in (self._dumps, self._exception, self._samples, self._model, self._card):
+        for write in (self._dumps, self._exception, self._threads, self._samples, self._model, self._card):
             self._try(write, files, request)
+        if request.last and self.faults is not None:
+            self.faults.close()
 
     def _model(self, files: DumpFiles, _: DumpRequest) -> None:
         data = self.model
@@ -136,6 +157,7 @@ class Sampler(threading.Thread):
         files = self._place()
         if files is not None:
             self._try(self._exception, files, request)
+            self._try(self._threads, files, request)
             self._try(self._card, files, request)
 
     def _place(self) -> DumpFiles | None:
@@ -162,7 +184,16 @@ class Sampler(threading.Thread):
         with contextlib.suppress(OSError):
             files.set_aside([recorder.NCCL_FILE, recorder.OTHER_FILE], self.card.writer, place.stand_in)
             files.put(files.card, self.card.content(), False)
+            self._put_stacks(files)
         return files
+
+    def _put_stacks(self, files: DumpFiles) -> None:
+        """Writes the file of stacks, which a crash goes on writing; it stays without any: somebody may be reading."""
+        if self.faults is not None:
+            turn, stacks = self._stacks_turn, self._stacks
+            files.put(files.stacks, stacks_file(self.card.process, stacks), False, stacks and stacks.time_ns)
+            self.faults.follow(files.stacks, stacks is not None)
+            self._stacks_written = turn
 
     def _try(self, write: Callable[[DumpFiles, DumpRequest], None], files: DumpFiles, request: DumpRequest) -> None:
         try:
@@ -196,7 +227,7 @@ class Sampler(threading.Thread):
             or self._empty > EMPTY_DUMPS
             or not recorder.recorders(self.card.backends, False)
         ):
-            why = recorder.why_nothing(self.card.backends)
+            why = recorder.why_nothing(self.card.backends, issued().values())
             if why not in (self.card.nothing, *self.card.problems):
                 _LOG.warning("rankscope.capture: %s", why)
             self.card.nothing = why
@@ -210,6 +241,7 @@ class Sampler(threading.Thread):
         cheap = allowed and (recorder.stacks_are_cheap() or self.settings.stacks == "always")
         data, taken_ns = self._read(one, cheap)
         self._still[one] = self._still.get(one, 0) + 1 if self._says_same(one, data) else 0
+        self.moves += self._still[one] == 0
         wanted = request.stacks or (request.reason == INTERVAL_REASON and self._still[one] >= STILL_DUMPS)
         due = request.reason != INTERVAL_REASON or self._rounds % REMEMBERED_EVERY == 0
         # the first of several equal dumps is kept as long as they repeat: it shows since when
@@ -248,6 +280,11 @@ class Sampler(threading.Thread):
             if request.traceback and not self._told:
                 files.put(files.traceback, request.traceback.encode("utf-8", "replace"), False)
                 self._told = True
+
+    def _threads(self, files: DumpFiles, _request: DumpRequest) -> None:
+        with self._placing:
+            if self._stacks_turn != self._stacks_written or not files.stacks.exists():
+                self._put_stacks(files)
 
     def _samples(self, files: DumpFiles, _request: DumpRequest) -> None:
         self.memory.look()

@@ -34,6 +34,8 @@ class CaptureSettings:
     """Largest share of time for dumps: slow dumps become rarer."""
     memory: float = 1.0
     """Least seconds between two samples of memory; 0 for none."""
+    stall_after: float = 60.0
+    """Seconds without progress after which the stacks of all threads are taken; 0 for never."""
 
 
 def checked_settings(settings: CaptureSettings) -> CaptureSettings:
@@ -46,6 +48,8 @@ def checked_settings(settings: CaptureSettings) -> CaptureSettings:
         raise ValueError(f"share must be above 0 and at most 1: {settings.share}")
     if settings.memory < 0:
         raise ValueError(f"memory must not be negative: {settings.memory}")
+    if settings.stall_after < 0:
+        raise ValueError(f"stall_after must not be negative: {settings.stall_after}")
     if settings.stacks not in STACK_MODES:
         raise ValueError(f"stacks must be one of {', '.join(STACK_MODES)}: {settings.stacks!r}")
     if settings.signal is not None and settings.signal not in signal.Signals.__members__:

@@ -90,12 +90,12 @@ class Signals(threading.Thread):
         self._unblock()
 
 
-def is_free(number: signal.Signals) -> bool:
+def is_free(number: int) -> bool:
     """Whether a signal has no handler, in Python or in C."""
     return signal.getsignal(number) is signal.SIG_DFL and not _caught_in_c(number)
 
 
-def _caught_in_c(number: signal.Signals) -> bool:
+def _caught_in_c(number: int) -> bool:
     with contextlib.suppress(OSError, ValueError):
         for line in Path(_STATUS).read_text().splitlines():
             if line.startswith("SigCgt:"):

@@ -96,6 +96,7 @@ PY_SPY = InputKind(
     begins="features.stacks.py_spy.decode:looks_like_snapshot",
     decode="features.stacks.py_spy.decode:decode_snapshot",
     restore="features.stacks.py_spy.model:snapshot_from",
+    shown_as="features.stacks.py_spy.model:shown_kind",
     told_if_broken=False,
     gather="features.stacks.py_spy_snapshots:gather_stacks",
     settles_ranks=True,
@@ -239,6 +240,12 @@ REPORT = InputKind(
     noun="collect_env report",
     place=5,
 )
+CAPTURED_STACKS = InputKind(
+    name="captured-stacks",
+    meaning="stacks of the threads of a rank at a standstill or at its end, from `rankscope.capture`",
+    noun="stack file",
+    place=15,
+)
 DUPLICATE = InputKind(name="duplicate", meaning="a copy, or an older version, of another file", told_if_broken=False)
 ARCHIVE = InputKind(name="archive", meaning="an archive that could not be opened, or holds nothing")
 UNKNOWN = InputKind(
@@ -295,6 +302,7 @@ INPUTS: KindTable[InputKind] = KindTable(
     ENVIRONMENT,
     LOG,
     REPORT,
+    CAPTURED_STACKS,
     DUPLICATE,
     ARCHIVE,
     UNKNOWN,

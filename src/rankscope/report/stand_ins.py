@@ -336,7 +336,7 @@ _COMMON_PARTS = _COMMON_DIRECTORIES | {
     "training", "pretrain", "output", "outputs", "input", "inputs", "dmesg", "syslog", "capture", "exception",
     "clog", "host", "node", "history", "merged", "console", "error", "errors", "main", "launch", "step", "iter",
     "debug", "info", "result", "results", "desync", "nvidia", "smi", "metrics", "config", "env", "environ",
-    "summary", "report", "recorder",
+    "summary", "report", "recorder", "(kernel)", "(C)",
 }  # fmt: skip
 """Common parts of names of dumps and logs, which identify nobody."""
 _NUMBERED = re.compile(r"([A-Za-z]+?)\d+$")

@@ -25,6 +25,8 @@ RANK_SOURCES = ("option", "name", "content", "guess", "sidecar")
 capture."""
 AT_CRASH = "faulthandler (crash)"
 """The tool of stacks that a process printed because it ended."""
+AT_STANDSTILL = "faulthandler (standstill)"
+"""The tool of stacks that the capture took because the rank had made no progress for long."""
 UNRANKED = "no rank known"
 """Beginning of the `problem` of a file of stacks without a known rank."""
 FILTERS = ("none", "only-active", "unknown")
@@ -275,7 +277,7 @@ THREADS = Table(
     gil=Column(pl.Boolean, "held the interpreter lock; null if not told"),
     stack_id=Column(pl.UInt32, "rows of `stacks`; a native frame has the library as its file and line 0"),
     written_ns=Column(pl.Int64, "modification time of the dump"),
-    tool=Column(pl.String, 'what looked: "py-spy", "faulthandler", "pystack", or AT_CRASH', holds="ours"),
+    tool=Column(pl.String, 'what looked: "py-spy", "faulthandler", "pystack", AT_CRASH or AT_STANDSTILL', holds="ours"),
 )
 
 REPEATS = Table(

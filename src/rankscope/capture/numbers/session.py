@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ..progress import issued_operations
 from ..recorder import OTHER, read_ring
 from ..settings import RECORDED_OPERATIONS, recorder_off
 from .declared_shards import DeclaredShards
@@ -244,14 +245,6 @@ class Session:
         end = {"end_of_step": self.step, "time_ns": time.time_ns(), **facts}
         self.writer.put(StepRows(self._heads, rows, end, self._dropped, self.unwaited))
         self._heads, self._dropped = [], 0
-
-
-def issued_operations(group: Any) -> int | None:
-    """The number of operations that a group counts; None where its backend counts none."""
-    try:
-        return int(group._get_sequence_number_for_group())
-    except RuntimeError:
-        return None
 
 
 def _recorded_surplus(group: Any) -> int:

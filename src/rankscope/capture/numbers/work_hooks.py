@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup, Work
 
-from .session import GroupMembers, Session, issued_operations
+from ..progress import issued_operations
+from .session import GroupMembers, Session
 
 WAIT_S = 20.0
 """Longest wait for a work in C++ at the place where the job waits for it next. After one in vain there are no more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,9 +12,10 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import HostStack, host_stacks, stack_sites, unranked_stacks
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.analysis.verdict import Scene
-from rankscope.features.stacks.stack_outliers import LogContext, find_alone, find_unranked, judge_few
+from rankscope.features.stacks.stack_outliers import LogContext, find_alone, find_standstill, find_unranked, judge_few
 from rankscope.features.stacks.stack_text import HostPattern, find_pattern, same_call, site_text, tools_of
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.schema.tables import AT_STANDSTILL
 from rankscope.text.wording import duration, ranks_text
 
 MOMENT_NS = 180 * 10**9
@@ -33,14 +34,34 @@ def with_host_stacks(findings: Sequence[Finding], scene: Scene) -> list[Finding]
     Without any dump of the flight recorder, the finding of the stacks alone comes first.
     """
     facts = scene.facts
-    hosts = host_stacks(facts.dataset)
+    hosts = _current(facts, host_stacks(facts.dataset))
     if not hosts:
         return [*findings, *_unranked(facts)] if facts.dataset.told_by_logs else [*_unranked(facts), *findings]
     if not facts.dataset.seen_ranks:
-        alone = find_alone(hosts, _beside(facts, hosts))
+        alone = _standstill(facts, hosts) or find_alone(hosts, _beside(facts, hosts))
         return [replace(f, id=f"f{i}") for i, f in enumerate([alone, *findings], 1)]
+    if not any(finding.root_cause for finding in findings):
+        standstill = None if scene.moves else _standstill(facts, hosts)
+        found = [standstill, *findings] if standstill is not None else findings
+        return [replace(finding, id=f"f{i}") for i, finding in enumerate(found, 1)]
     look = _HostEvidence(facts, hosts, scene.still)
     return [look.joined(f) if f.root_cause else f for f in findings]
+
+
+def _current(facts: Facts, hosts: Mapping[int, HostStack]) -> dict[int, HostStack]:
+    """The hosts without those whose standstill is over: their ranks have issued operations since."""
+    newest = dict(facts.dataset.ops.group_by("rank").agg(pl.col("created_ns").max()).iter_rows())
+    return {
+        rank: host
+        for rank, host in hosts.items()
+        if host.tool != AT_STANDSTILL or (newest.get(rank) or 0) <= (host.written_ns or 0)
+    }
+
+
+def _standstill(facts: Facts, hosts: Mapping[int, HostStack]) -> Finding | None:
+    """The finding about stacks that every rank took at a standstill."""
+    still = all(host.tool == AT_STANDSTILL for host in hosts.values())
+    return find_standstill(hosts) if still and set(hosts) == set(facts.dataset.every_rank) else None
 
 
 def _unranked(facts: Facts) -> list[Finding]:
@@ -194,7 +215,10 @@ class _HostEvidence:
     def _apart(self, host: HostStack) -> str:
         """The time between the stack of a host and its dump, or the last dump, in words; "" if close or unknown."""
         dumped = self._dumped.get(host.rank, max(self._dumped.values(), default=None))
-        if dumped is None or host.written_ns is None or abs(host.written_ns - dumped) <= MOMENT_NS:
+        if host.tool == AT_STANDSTILL or dumped is None or host.written_ns is None:
+            # the rank stays there until it issues something
+            return ""
+        if abs(host.written_ns - dumped) <= MOMENT_NS:
             return ""
         order = "after" if host.written_ns > dumped else "before"
         return f"{host.tool} looked at rank {host.rank} {duration(abs(host.written_ns - dumped))} {order} the dumps"

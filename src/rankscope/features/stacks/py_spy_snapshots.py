@@ -312,7 +312,9 @@ def _append(columns: dict[str, list[Any]], seen: RankedStacks, place: int, stack
         "command": [p.command for p in processes],
         "process": [i if role.owner == i else None for i, role in enumerate(snapshot.roles)],
         "tool": [p.tool for p in processes],
-        "written_ns": [None if written is None else written - p.later for p in processes],
+        "written_ns": [
+            p.taken_ns if p.taken_ns is not None else None if written is None else written - p.later for p in processes
+        ],
     }
     for name, values in by_process.items():
         columns[name].extend(values[t.process] for t in threads)

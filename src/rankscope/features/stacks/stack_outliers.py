@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from rankscope.analysis.host_stacks import HostStack, StackSite, UnrankedStack, stack_sites
 from rankscope.analysis.model import Culprit, Evidence, Finding
 from rankscope.features.stacks.stack_text import MOST_SITES as MOST_PLACES
-from rankscope.features.stacks.stack_text import find_pattern, host_text, site_text, tools_of
+from rankscope.features.stacks.stack_text import find_pattern, frames_text, host_text, site_text, tools_of
 from rankscope.text.wording import plural, ranks_text, wait_text
 
 _STEPS = (
@@ -153,6 +153,72 @@ def _leaving(finding: Finding, ranks: Sequence[int]) -> Finding:
         ),
         next_steps=(step, *finding.next_steps),
     )
+
+
+# A job whose ranks all saw that they stand still, and whose recorders do not show why.
+
+_STILL = "every rank took its stacks because it had made no progress for long"
+_STANDSTILL_STEPS = (
+    "Read the code at these places: what does each of these calls wait for, and who should have made it?",
+    "Gloo records no sends and receives: a log line before each of them shows which one has no partner.",
+)
+
+
+def find_standstill(hosts: Mapping[int, HostStack]) -> Finding | None:
+    """The finding about ranks that all stand still; None if nobody waits for others, or most do not.
+
+    A rank in no call to others, while all others are, is who they wait for. Of several, or of one in a call that its
+    stack does not name, nobody is accused.
+    """
+    waiting = tuple(sorted(rank for rank, host in hosts.items() if host.communicates))
+    apart = tuple(sorted(set(hosts) - set(waiting)))
+    if len(hosts) < 2 or len(apart) > len(waiting):
+        return None
+    sites = stack_sites(hosts.values())
+    calls = " or ".join(dict.fromkeys(hosts[rank].activity.words for rank in waiting))
+    evidence = tuple(_evidence(site) for site in sorted(sites, key=lambda site: site.first.communicates)[:MOST_SITES])
+    if not apart:
+        return Finding(
+            kind="stuck-in-collective", severity="critical", root_cause=True,
+            title=f"all {len(hosts)} ranks stand still, each {calls}",
+            explanation=(
+                f"No rank is anywhere else, so they wait for each other, or for the network. {_STILL.capitalize()}. "
+                "Stacks do not show which operation it is."
+            ),
+            confidence="low", confidence_reasons=("stacks show where ranks are, not whom they wait for",),
+            waiting_ranks=waiting, blast_radius=len(waiting), evidence=evidence, next_steps=_STANDSTILL_STEPS,
+        )  # fmt: skip
+    sure = len(apart) == 1 and hosts[apart[0]].is_away
+    away = stack_sites([hosts[rank] for rank in apart])
+    where = "; ".join(map(_standing_text, away[:MOST_PLACES]))
+    where += f"; and {plural(len(away) - MOST_PLACES, 'more place')}" if len(away) > MOST_PLACES else ""
+    return Finding(
+        kind="missing-rank", severity="critical", root_cause=True,
+        title=f"{where}, while all others stand still {calls}",
+        explanation=(
+            f"{wait_text(waiting)} {calls}; {ranks_text(apart)} {'is' if len(apart) == 1 else 'are'} in no call to "
+            f"other ranks. {_STILL.capitalize()}. Stacks do not show which operation the others wait in."
+        ),
+        culprit_ranks=apart if sure else (),
+        culprits=tuple(Culprit(rank, None, hosts[rank].pid) for rank in apart) if sure else (),
+        candidates=() if sure else apart,
+        waiting_ranks=waiting, blast_radius=len(waiting),
+        confidence="medium" if sure else "low",
+        confidence_reasons=(
+            "no dump shows the operation that the others wait in"
+            if sure
+            else "stacks show where ranks are, not whom they wait for",
+        ),
+        evidence=evidence,
+        next_steps=(f"Read the log of {ranks_text(apart)}, and the code at its place.", *_STANDSTILL_STEPS[1:]),
+    )  # fmt: skip
+
+
+def _standing_text(site: StackSite) -> str:
+    """ "rank 2 is sleeping, at load train.py:11"."""
+    are = "is" if len(site.ranks) == 1 else "are"
+    place = frames_text(site.first.trains.own, 1)
+    return f"{ranks_text(site.ranks)} {are} {site.activity.words}{f', at {place}' if place else ''}"
 
 
 # Processes without a rank: their stacks are compared all the same.

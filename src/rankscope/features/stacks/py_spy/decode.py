@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from rankscope.features.stacks.captured_stacks import decode_captured, looks_like_captured
 from rankscope.features.stacks.py_spy import stack_texts
 from rankscope.features.stacks.py_spy.frame_interning import SnapshotCollector, valid_pid
 from rankscope.features.stacks.py_spy.model import Snapshot
@@ -39,6 +40,8 @@ def looks_like_snapshot(head: bytes) -> bool:
     """Whether the first bytes can begin a dump, also behind a prompt or a few other lines."""
     if head[:1] == b"\x80":
         return False
+    if looks_like_captured(head):
+        return True
     if _JSON.search(head) is not None:
         return True
     begun = _TEXT.search(head)
@@ -52,6 +55,8 @@ def looks_like_snapshot(head: bytes) -> bool:
 
 def decode_snapshot(data: bytes) -> Snapshot:
     """The dumps in `data`. Raises NotThisKindError."""
+    if looks_like_captured(data):
+        return decode_captured(data)
     first = _JSON.search(data)
     snapshot = decode_document(data, first.start()) if first is not None else stack_texts.decode_texts(data)
     snapshot.roles = roles_of(snapshot)

@@ -45,6 +45,7 @@ class SnapshotCollector:
     def process(
         self, pid: int | None, parent_pid: int | None, command: str, parent_command: str,
         rank: int | None = None, local_rank: int | None = None, tool: str = PY_SPY,
+        taken_ns: int | None = None,
     ) -> int:  # fmt: skip
         """Adds a process; returns its index."""
         processes = self.snapshot.processes
@@ -52,7 +53,7 @@ class SnapshotCollector:
         if not self.full:
             processes.append(
                 SampledProcess(
-                    pid, parent_pid, clip_text(command), clip_text(parent_command), 0, rank, local_rank, tool
+                    pid, parent_pid, clip_text(command), clip_text(parent_command), 0, rank, local_rank, tool, taken_ns
                 )
             )
         return len(processes) - 1

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
+from rankscope.kinds.input_kinds import CAPTURED_STACKS
+from rankscope.kinds.input_kinds import PY_SPY as PY_SPY_KIND
 from rankscope.parsers.contents import StackFrame
 
 PY_SPY = "py-spy"
@@ -33,6 +35,8 @@ class SampledProcess(NamedTuple):
     """Its rank within the node, where the file has only that."""
     tool: str = PY_SPY
     """The tool that took the stacks."""
+    taken_ns: int | None = None
+    """When, in nanoseconds since the epoch; None where the file lacks it."""
 
 
 class SampledThread(NamedTuple):
@@ -80,6 +84,8 @@ class Snapshot:
     stacks: list[list[int]] = field(default_factory=list)
     """Each a list of indices into `frames`, innermost first."""
     problem: str | None = None
+    captured: bool = False
+    """Whether the capture took them inside of the rank."""
 
     @property
     def rows(self) -> int:
@@ -109,11 +115,16 @@ class Snapshot:
     def header(self) -> dict[str, Any]:
         """The whole content, as JSON values."""
         tables = {name: list(map(tuple, getattr(self, name))) for name in _TABLES}
-        return {**tables, "stacks": self.stacks, "problem": self.problem}
+        return {**tables, "stacks": self.stacks, "problem": self.problem, "captured": self.captured}
 
     def body(self) -> list[memoryview]:
         """Empty: the header holds everything."""
         return []
+
+
+def shown_kind(snapshot: Snapshot) -> str:
+    """The name of the kind of a file in the table of files."""
+    return CAPTURED_STACKS.name if snapshot.captured else PY_SPY_KIND.name
 
 
 def snapshot_from(header: dict[str, Any], *_: object) -> Snapshot:
