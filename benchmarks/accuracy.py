@@ -65,11 +65,12 @@ def run_seed(which: tuple[str, int], asked: Asked) -> list[Case]:
     for job in jobs:
         scenario = make(fault, seed, asked.size, job)
         there = [m for m in modes_of(fault, scenario, job) if m in kinds]
-        cases += [_case(scenario, fault, seed, mode, asked.keep) for mode in there]
+        cases += [judged(scenario, fault, seed, mode, asked.keep) for mode in there]
     return cases
 
 
-def _case(scenario: Scenario, fault: str, seed: int, mode: str, keep: Path | None) -> Case:
+def judged(scenario: Scenario, fault: str, seed: int, mode: str, keep: Path | None) -> Case:
+    """What is said about one kind of dump of a scenario; the dumps are kept in a folder of `keep`."""
     with tempfile.TemporaryDirectory() as unkept:
         folder = keep / f"{fault}-{seed}-{mode.replace(' ', '-')}" if keep else Path(unkept)
         folder.mkdir(parents=True, exist_ok=True)

@@ -159,12 +159,12 @@ def queued(late_ns: int, waits: bool) -> Dataset:
 
 
 def test_a_wait_in_front_of_a_queue_tells_of_the_clock_of_all_groups() -> None:
-    (found,) = analyse(queued(25_000_000, waits=True)).findings
+    (found,) = analyse(queued(40_000_000, waits=True)).findings
     assert (found.kind, found.culprit_ranks, found.confidence) == ("straggler", (1,), "high")
 
 
 def test_a_clock_that_is_off_makes_nobody_wait_in_front_of_a_queue() -> None:
-    assert not analyse(queued(25_000_000, waits=False)).findings
+    assert not analyse(queued(40_000_000, waits=False)).findings
 
 
 def test_jitter_is_no_straggler() -> None:

@@ -1,30 +1,40 @@
-"""Parts of the search for stragglers: medians of many parts at once, and lateness by design."""
+"""Parts of the search for stragglers: what chance explains, and lateness by design."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 
 from rankscope.analysis import analyse
-from rankscope.analysis.straggler import _medians, _most_frequent
+from rankscope.analysis.straggler import FALSE_ALARMS, Chance, half_amount
 from tests.parsers.dumps import Groups, dataset_of, job
 
 MS = 1_000_000
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_parts_at_once_are_parts_one_by_one(seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    sizes = chance.integers(0, 9, 12)
-    part = np.repeat(np.arange(12), sizes)
-    values = chance.integers(0, 5, len(part)).astype(np.int32)
-    medians = _medians(values.astype(np.int64), part, 12)
-    frequent, times = _most_frequent(values, part, 12)
-    for number, size in enumerate(sizes.tolist()):
-        own = values[part == number]
-        assert medians[number] == (np.median(own) if size else 0)
-        assert times[number] == max((np.count_nonzero(own == one) for one in own), default=0)
-        assert np.count_nonzero(own == frequent[number]) == times[number]
+@pytest.mark.parametrize(("times", "of", "members"), [(11, 11, 2), (5, 5, 8), (12, 12, 8), (30, 40, 4), (60, 99, 4)])
+def test_chance_explains_what_is_drawn_often_enough_and_nothing_rarer(times: int, of: int, members: int) -> None:
+    tail = sum(math.comb(of, k) * (members - 1) ** (of - k) for k in range(times, of + 1)) / members**of
+    assert not Chance(members).explains(times, of, members)
+    assert members * tail <= FALSE_ALARMS
+    few = next(k for k in range(1, of + 1) if not Chance(members).explains(k, of, members))
+    # the bound is not far above the tail, so hardly anybody is spared for it
+    tail = sum(math.comb(of, k) * (members - 1) ** (of - k) for k in range(few - 1, of + 1)) / members**of
+    assert members * tail > FALSE_ALARMS / 20
+
+
+def test_more_ranks_that_are_tested_need_more_draws() -> None:
+    assert not Chance(8).explains(11, 11, 2)
+    assert Chance(16_384).explains(11, 11, 2)
+    assert not Chance(16_384).explains(21, 21, 2)
+
+
+def test_the_usual_amount_is_neither_the_largest_nor_one_of_many_small_ones() -> None:
+    amounts = np.array([20_000, *[2_000] * 11, *[10] * 500])
+    assert half_amount(amounts) == 2_000
+    assert half_amount(np.array([], np.int64)) == 0
 
 
 @pytest.mark.parametrize(("late_ms", "less_ms", "named"), [(6, 4, ()), (6, 10, (0,))])

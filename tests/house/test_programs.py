@@ -43,6 +43,7 @@ SMALLEST: dict[str, str] = {
     "benchmarks/make_numbers.py": "OUT --ranks 8 --steps 1",
     "benchmarks/make_traces.py": "OUT 1 0.1",
     "benchmarks/memory_snapshot.py": "0.1",
+    "benchmarks/moments.py": "--seeds 1 --faults host-stuck --kinds hook --whens before --processes 1",
     "benchmarks/moving_job.py": f"{SAMPLE} OUT 0 1",
     "benchmarks/numbers_reading.py": "--ranks 8 --steps 1",
     "benchmarks/numeric_faults.py": "--faults",

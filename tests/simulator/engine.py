@@ -21,6 +21,7 @@ from tests.simulator.instructions import (
     DeviceDies,
     Host,
     Instruction,
+    Mark,
     Sync,
     WaitAll,
 )  # fmt: skip
@@ -60,6 +61,8 @@ class Engine:
     devices: dict[int, Device] = field(init=False)
     crashed: dict[int, int] = field(default_factory=dict)
     """rank -> when its process ended."""
+    marks: dict[int, int] = field(default_factory=dict)
+    """rank -> when it came to the mark of its program."""
     now: int = 0
 
     def __post_init__(self) -> None:
@@ -102,6 +105,8 @@ class Engine:
                 return False
             case Host(ns=int(ns)):
                 host.clock += round(ns * self.rng.uniform(0.9, 1.2))
+            case Mark():
+                self.marks[rank] = host.clock
             case Crash():
                 self.crashed[rank] = self.devices[rank].dead_at = host.clock
                 return False

@@ -42,6 +42,11 @@ class DeviceDies:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """A place of the program whose time is noted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Crash:
     """The process ends here, leaving no dump."""
 
@@ -87,7 +92,7 @@ class Batch:
     wait: bool = True
 
 
-Instruction = Host | Compute | Sync | WaitAll | DeviceDies | Crash | Collective | P2P | Batch
+Instruction = Host | Mark | Compute | Sync | WaitAll | DeviceDies | Crash | Collective | P2P | Batch
 Communication = Collective | P2P | Batch
 
 WIDTHS = {"BFloat16": 2, "Half": 2, "Float": 4, "Int": 4, "Long": 8, "Byte": 1}

@@ -36,6 +36,8 @@ class Plan:
     eager_bytes: int = 0
     lost: set[int] = field(default_factory=set)
     """Ranks whose dump gets lost."""
+    healthy: dict[int, list[Instruction]] = field(default_factory=dict)
+    """By rank the step without any fault."""
 
     def replace(self, rank: int, number: int, instructions: Iterable[Instruction]) -> None:
         """Gives one rank another step."""
@@ -58,7 +60,7 @@ def plan(layout: Layout, style: Style, steps: int, past: int = 0) -> Plan:
     """The faultless plan of a job."""
     topology = build(layout)
     programs = {rank: step(style, topology, rank) for rank in range(layout.world)}
-    return Plan(topology, {rank: [program] * steps for rank, program in programs.items()}, past)
+    return Plan(topology, {rank: [program] * steps for rank, program in programs.items()}, past, healthy=programs)
 
 
 @dataclass
@@ -74,6 +76,8 @@ class Outcome:
     seed: int
     lost: frozenset[int] = frozenset()
     """Ranks whose dump got lost."""
+    steps: int = 0
+    """Steps that were simulated."""
 
     @property
     def records(self) -> dict[int, list[Record]]:
@@ -84,6 +88,12 @@ class Outcome:
         """The true time at which each rank that still lives dumps; with `own_only`, of those that see a time-out."""
         rng = random.Random(self.seed + 1)
         ranks = [r for r in self.records if r not in self.engine.crashed]
+        if moment in ("before", "breaking"):
+            marked = min(self.engine.marks.values())
+            begin, end = (self.begun, marked) if moment == "before" else (marked, self.engine.now)
+            at = begin + round((end - begin) * rng.uniform(0.4, 0.95))
+            alive = [r for r in self.records if self.engine.crashed.get(r, at + 1) > at]
+            return {r: at + rng.randrange(100 * US) for r in alive}
         if moment in ("live", "live-apart"):
             length = self.engine.now - self.begun
             at = self.begun + round(length * rng.uniform(0.4, 0.9))
@@ -155,7 +165,8 @@ def run(job: Plan, seed: int, skew_ns: int = 2 * MS, blind: bool = True, kind: J
     skews = {rank: offsets[job.topology.host(rank)] for rank in job.steps}
     dead = {r: d.dead_at for r, d in engine.devices.items() if blind and r not in engine.hooked}
     watchdogs = {r: Watchdog(100 * MS, rng.randrange(100 * MS), dead.get(r)) for r in job.steps}
-    return Outcome(job.topology, engine, watchdogs, skews, begun, seed, frozenset(job.lost))
+    steps = len(next(iter(job.steps.values())))
+    return Outcome(job.topology, engine, watchdogs, skews, begun, seed, frozenset(job.lost), steps)
 
 
 def _remember(recorder: Recorder, program: Sequence[Instruction], steps: int) -> None:

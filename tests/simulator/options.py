@@ -7,9 +7,9 @@ from typing import Literal
 
 from tests.simulator.instructions import MS, SECOND
 
-Moment = Literal["timeout", "own", "apart", "live", "live-apart", "ended"]
+Moment = Literal["timeout", "own", "apart", "live", "live-apart", "before", "breaking", "ended"]
 """When the ranks dump: at the first time-out of any; each at its own; some seconds apart; while the job runs, all at
-once or moments apart; after its end."""
+once or moments apart; while it runs, before its marks or right before nothing moves any more; after its end."""
 Recorder = Literal["legacy", "hook", "fallback", "gloo", "mixed", "two"]
 """What writes: the native recorder of NCCL; FlightRecorderHook over a backend with and without completion hook; gloo;
 the native one on even ranks and the hook on odd ones; gloo and the hook side by side on every rank."""

@@ -31,6 +31,10 @@ class Truth:
     """Sets that are fair to name, whole or in part, as long as the culprits are in it."""
     critical: bool = True
     """Whether a critical finding is due; if not, none is allowed."""
+    beside: frozenset[int] = frozenset()
+    """Ranks that are late besides, and to be named as stragglers that are no cause."""
+    beside_open: bool = False
+    """Whether they may be left out."""
     note: str = ""
 
 
@@ -38,6 +42,12 @@ def score(findings: Sequence[Mapping[str, Any]], truth: Truth) -> Score:
     """Compares the findings of a report with the truth."""
     if not truth.critical and any(f["severity"] == "critical" for f in findings):
         return "accused"
+    if truth.critical:
+        slow = _named([f for f in findings if f["kind"] == "straggler"])
+        if slow - truth.beside - truth.culprits:
+            return "accused"
+        if truth.beside - slow and not truth.beside_open:
+            return "unnamed"
     roots = _accusations(findings, truth)
     if not roots:
         return "exact" if not truth.kinds else "allowed" if frozenset() in truth.also else "unnamed"
@@ -51,7 +61,8 @@ def score(findings: Sequence[Mapping[str, Any]], truth: Truth) -> Score:
 
 def innocents(findings: Sequence[Mapping[str, Any]], truth: Truth) -> frozenset[int]:
     """Ranks that are named and that no acceptable answer names."""
-    return _named(_accusations(findings, truth)) - truth.culprits.union(*truth.also, *truth.within)
+    slow = _named([f for f in findings if f["kind"] == "straggler"]) - truth.beside
+    return (_named(_accusations(findings, truth)) | slow) - truth.culprits.union(*truth.also, *truth.within)
 
 
 def _accusations(findings: Sequence[Mapping[str, Any]], truth: Truth) -> list[Mapping[str, Any]]:

@@ -20,10 +20,12 @@ from rankscope.analysis.reliability import judge_reliability
 from rankscope.analysis.replicas import ReplicaCohorts
 from rankscope.analysis.shifted_calls import shifted_roots
 from rankscope.analysis.sink_rules import SinkRules
+from rankscope.analysis.straggler import find_stragglers
 from rankscope.analysis.uneven_lanes import find_uneven_lanes
 from rankscope.analysis.unmatched_p2p import LostPairs
 from rankscope.analysis.verdict import Scene, verdict
 from rankscope.kinds.features import called
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import function, is_of_package
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
@@ -166,12 +168,7 @@ def _judged(scene: Scene, writer: FindingWriter, roots: list[Root], suspects: li
     causes = [replace(f, id=f"f{i}") for i, (f, _) in enumerate(written, 1)]
     divergences = find_divergences(writer.judge, [*roots, *suspects])
     rest: list[Finding] = []
-    # a watched job always has a pending operation; one dump alone may be of a hang that has just begun
-    if not roots and (not suspects or freeze.watched):
-        # imported only for jobs that do not hang
-        from rankscope.analysis.straggler import find_stragglers
-
-        rest += find_stragglers(facts)
+    rest += find_stragglers(facts)
     rest += [_not_frozen(writer, suspects, freeze)] if suspects else []
     rest += [replace(writer.write(r, "warning"), root_cause=False) for r in roots if r not in leading]
     rest += find_consequences(facts, divergences, causes[0].id) if causes else []
@@ -186,6 +183,9 @@ def _judged(scene: Scene, writer: FindingWriter, roots: list[Root], suspects: li
             findings = joined(join, findings, scene)
         else:
             findings = function(join)(findings, scene)
+    if any(f.severity == "critical" for f in findings):
+        # who is late makes a job slow, and never makes it hang or fail
+        findings = [replace(f, root_cause=False) if FINDINGS[f.kind].status == "slow" else f for f in findings]
     if scene.moves:
         from rankscope.analysis.live_state import held_back
 

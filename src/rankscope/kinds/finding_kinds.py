@@ -163,7 +163,8 @@ FINDINGS: KindTable[FindingKind] = KindTable(
     ),
     FindingKind(
         name="straggler", worst="warning", status="slow", status_alone="slow",
-        meaning="nothing hangs, but a rank is late again and again", drains_node=True,
+        meaning="a rank is late again and again; that makes a job slow, and never makes it hang or fail",
+        drains_node=True,
         rule="it comes last in most collectives of a group, by a margin that chance does not explain",
         clears="a profile in which it is not late, or clocks of the hosts that are apart",
     ),

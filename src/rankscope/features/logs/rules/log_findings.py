@@ -249,15 +249,23 @@ POLICY = (
 
 
 def with_logs(findings: Sequence[Finding], scene: Scene) -> list[Finding]:
-    """The findings joined with those of logs, roots first, with new ids."""
+    """The findings joined with those of logs, roots first, with new ids.
+
+    Roots are what makes a job hang or fail: a rank that only makes it slow explains no line of a log.
+    """
     facts, places, moves = scene.facts, scene.places, scene.moves
     dataset = facts.dataset
-    merged = MergedRoots([f for f in findings if f.root_cause], [f for f in findings if not f.root_cause])
+    merged = MergedRoots([f for f in findings if _ends_job(f)], [f for f in findings if not _ends_job(f)])
     lines, survivors = survived.part_survived(with_ranks(read_lines(dataset)), dataset)
     logs = LogEvidence(facts, places.culprit, lines, survivors, moves, dump_roots=tuple(merged.roots))
     for stage in POLICY:
         _ask(stage, logs, merged)
     return merged.numbered()
+
+
+def _ends_job(finding: Finding) -> bool:
+    """Whether a finding is the root of a hang or a failure."""
+    return finding.root_cause and finding.severity == "critical"
 
 
 def _ask(stage: Stage, logs: LogEvidence, merged: MergedRoots) -> None:
