@@ -13,6 +13,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import judge_freeze
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.analysis.signatures import element_count
+from rankscope.report.words import stillness, unseen
 from rankscope.schema import Dataset
 from rankscope.schema.tables import MESSAGES, REPEATS
 from tests.analysis.jobs import running
@@ -248,3 +249,17 @@ def test_two_equal_dumps_that_are_too_close_for_a_verdict_are_said_so() -> None:
     analysis = analyse(replace(dataset, repeats=pl.DataFrame(rows, schema=REPEATS)))
     assert analysis.status == "unknown"
     assert "two dumps 15 s apart show the same frontiers, but only more than 20 s" in analysis.verdict
+
+
+def test_of_processes_that_have_ended_no_stacks_are_asked() -> None:
+    done = written_at(running().build(), START_NS + 200_000_000)
+    assert unseen(analyse(done), done).startswith("if it hangs anyway")
+    over = with_ends(done, "exit")
+    assert analyse(over).status == "healthy" and not unseen(analyse(over), over)
+
+
+def test_a_job_that_moves_is_not_said_to_be_still() -> None:
+    dataset = written_at(hanging(), START_NS + 200_000_000)
+    assert "still for" not in stillness(analyse(dataset), dataset)
+    later = written_at(hanging(), START_NS + 60_000_000_000)
+    assert "still for" in stillness(analyse(later), later)
