@@ -13,7 +13,9 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.freeze import judge_freeze
 from rankscope.analysis.presence import Absence, Presence
 from rankscope.analysis.signatures import element_count
+from rankscope.report.words import stillness, unseen
 from rankscope.schema import Dataset
+from rankscope.schema.tables import MESSAGES, REPEATS
 from tests.analysis.jobs import running
 from tests.builders import START_NS, JobBuilder
 
@@ -207,3 +209,57 @@ def test_coalesced_group_without_its_closer_is_one_call() -> None:
         if rank:
             job.collective(ranks=[rank], seq=11, op="coalesced", sizes="[]", coalesced="closer")
     assert not analyse(frontier(job.build(), filtered="only-active")).findings
+
+
+def with_ends(dataset: Dataset, reason: str) -> Dataset:
+    """The job with the noted end of each process."""
+    row = {"kind": "process-end", "file": 0, "offset": 0, "text": "was ended by SIGTERM", "torn": False}
+    rows = [{**row, "rank": rank, "values": f'{{"reason":"{reason}"}}'} for rank in dataset.every_rank]
+    return replace(dataset, messages=pl.DataFrame(rows, schema=MESSAGES))
+
+
+def slow_dumps(dataset: Dataset) -> Dataset:
+    """The job of a capture with dumps every two seconds, so that one dump proves no standstill."""
+    return replace(dataset, files=dataset.files.with_columns(interval_ns=pl.lit(2 * 10**9, dtype=pl.Int64)))
+
+
+def test_a_job_of_which_nothing_came_for_minutes_is_not_said_to_move() -> None:
+    dataset = slow_dumps(written_at(hanging(), START_NS + 369_000_000_000))
+    analysis = analyse(dataset)
+    assert analysis.status == "unknown" and not analysis.culprits
+    assert "without an event before the dumps were written" in analysis.verdict
+    assert not any("moving" in text for f in analysis.findings for text in (f.title, analysis.verdict))
+
+
+def test_a_job_whose_processes_have_all_ended_does_not_progress() -> None:
+    dataset = with_ends(written_at(hanging(), START_NS + 200_000_000), "terminated")
+    analysis = analyse(dataset)
+    assert analysis.status == "unknown" and not analysis.culprits
+    assert analysis.verdict.startswith("4 ranks: every process has ended (was ended by SIGTERM (ranks 0-3))")
+    assert not any("moving" in f.title for f in analysis.findings)
+
+
+def test_two_equal_dumps_that_are_too_close_for_a_verdict_are_said_so() -> None:
+    dataset = slow_dumps(written_at(hanging(), START_NS + 16_000_000_000))
+    at = START_NS + 16_000_000_000
+    rows = [
+        {"rank": rank, "file": rank, "written_ns": at - 15_000_000_000, "later_ns": at, "progressed": False}
+        for rank in dataset.every_rank
+    ]
+    analysis = analyse(replace(dataset, repeats=pl.DataFrame(rows, schema=REPEATS)))
+    assert analysis.status == "unknown"
+    assert "two dumps 15 s apart show the same frontiers, but only more than 20 s" in analysis.verdict
+
+
+def test_of_processes_that_have_ended_no_stacks_are_asked() -> None:
+    done = written_at(running().build(), START_NS + 200_000_000)
+    assert unseen(analyse(done), done).startswith("if it hangs anyway")
+    over = with_ends(done, "exit")
+    assert analyse(over).status == "healthy" and not unseen(analyse(over), over)
+
+
+def test_a_job_that_moves_is_not_said_to_be_still() -> None:
+    dataset = written_at(hanging(), START_NS + 200_000_000)
+    assert "still for" not in stillness(analyse(dataset), dataset)
+    later = written_at(hanging(), START_NS + 60_000_000_000)
+    assert "still for" in stillness(analyse(later), later)

@@ -9,6 +9,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.straggler import FALSE_ALARMS, Chance, half_amount
+from tests.builders import START_NS, JobBuilder
 from tests.parsers.dumps import Groups, dataset_of, job
 
 MS = 1_000_000
@@ -53,3 +54,16 @@ def test_who_waits_least_in_every_replica_is_late_only_if_it_waits_less_than_the
             recorder.collective(group, time_created_ns=recorder.clock + later, duration_ms=float(length))
     found = analyse(dataset_of({f"nccl_trace_rank_{r.rank}": r.pickle() for r in made}))
     assert tuple(r for f in found.findings if "arrives last" in f.title for r in f.culprit_ranks) == named
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_ranks_of_one_host_share_its_clock(hosts: int) -> None:
+    builder = JobBuilder(4)
+    for turn in range(40):
+        for rank in range(4):
+            created = START_NS + turn * 100 * MS + (20 * MS if rank == 2 else rank * 1000)
+            builder.collective(ranks=[rank], created_ns=created, completed_ns=None, host=f"node{rank % hosts}")
+    (late,) = [f for f in analyse(builder.build()).findings if f.kind == "straggler"]
+    assert late.culprit_ranks == (2,)
+    doubts = () if hosts == 1 else ("no completion times: a clock that is off would look the same",)
+    assert (late.confidence_reasons, late.confidence) == (doubts, "medium" if doubts else "high")

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from rankscope.analysis.live_state import State
+from rankscope.analysis.job_state import JobState
 from rankscope.analysis.model import Confidence
 from rankscope.analysis.presence import Absence
 from rankscope.features.numbers.page.number_grid import LOOKS
@@ -47,7 +47,7 @@ def legend(name: str) -> set[str]:
 KNOWN: dict[str, Collection[str]] = {
     "Statuses": STATUSES,
     "Confidence": get_args(Confidence),
-    "States of a watched job": get_args(State),
+    "States of a watched job": get_args(JobState),
     "Why an operation is not in a dump": list(Absence),
     "Marks in the lanes": legend("_MARKS"),
     "Marks left of the ranks": legend("_RANK_MARKS"),

@@ -53,6 +53,7 @@ SMALLEST: dict[str, str] = {
     "benchmarks/run_pairs.py": "--pairs 1 --only planted",
     "benchmarks/scale_ways.py": f"stages {SAMPLE}",
     "benchmarks/sessions.py": f"{SAMPLE} --times 1 --shares 1",
+    "benchmarks/shifted_calls.py": "--seeds 1 --processes 1",
     "benchmarks/trace_accuracy.py": "--seeds 1 --worlds 4 --faults host --processes 1",
     "benchmarks/trace_frames.py": "1000",
     "benchmarks/trace_ways.py": f"'rankscope, first paint' {TRACE}",

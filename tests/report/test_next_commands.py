@@ -22,8 +22,8 @@ def hung(host: str = "") -> tuple[Dataset, Analysis]:
     """A job whose rank 2 never came; what a log of it says of its process."""
     job = JobBuilder(4)
     for _ in range(4):
-        job.collective()
-    job.collective(ranks=[0, 1, 3], state="scheduled")
+        job.collective(host=None)
+    job.collective(ranks=[0, 1, 3], state="scheduled", host=None)
     if host:
         job.comm(2, pid=4711, host=host)
     dataset = job.build()

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rankscope.analysis.live_state import LiveState, State
+from rankscope.analysis.job_state import JobState
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Finding
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.report.prometheus_text import MOST_GROUPS, MOST_RANKS, FollowedState, render_metrics
@@ -44,7 +45,7 @@ def test_a_hang_is_read_back() -> None:
     assert one(metrics, "job_status", status="hang") == 1 and one(metrics, "job_state", state="frozen") == 1
     assert sum(metrics["rankscope_job_status"].values()) == sum(metrics["rankscope_job_state"].values()) == 1
     assert len(metrics["rankscope_job_status"]) == len(STATUSES)
-    assert len(metrics["rankscope_job_state"]) == len(get_args(State))
+    assert len(metrics["rankscope_job_state"]) == len(get_args(JobState))
     assert one(metrics, "ranks", presence="seen") == 4 and one(metrics, "ranks", presence="missing") == 0
     assert one(metrics, "culprits") == 1 and one(metrics, "culprit", rank="3", kind="missing-rank") == 1
     assert one(metrics, "findings", severity="critical") == 1

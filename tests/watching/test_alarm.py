@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rankscope.analysis.live_state import LiveState, State
+from rankscope.analysis.job_state import JobState
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
 from rankscope.watching.watched_job import WatchedJob
 from tests.parsers.dumps import START_NS
@@ -21,7 +22,7 @@ def watched(captured: Captured, at_s: int) -> WatchedJob:
 
 
 def told(
-    job: WatchedJob, state: State, came: bool = False, status: str = "unknown", since_ns: int | None = None
+    job: WatchedJob, state: JobState, came: bool = False, status: str = "unknown", since_ns: int | None = None
 ) -> bool:
     analysis = Analysis("nothing is wrong", "healthy", (), ()) if status == "healthy" else QUIET
     return job.alarm(analysis, LiveState(state, "", came=came, since_ns=since_ns))

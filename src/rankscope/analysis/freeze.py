@@ -19,6 +19,7 @@ import polars as pl
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.facts import Facts
+from rankscope.analysis.job_state import JobState, StateEvidence, noted_ends, state_of
 from rankscope.schema import Dataset
 from rankscope.schema.tables import State
 from rankscope.text.wording import duration
@@ -57,11 +58,14 @@ class Freeze:
     """The job is watched, so its movement was observed."""
     timed: bool = False
     """The proof is an operation older than its timeout, by the time of a file."""
+    ends: frozenset[str] = frozenset()
+    """How the processes of all ranks ended, as they noted it; empty unless all have ended. Then nothing moves any more,
+    though what is pending may be only what each end cut off."""
 
 
 def judge_freeze(facts: Facts) -> Freeze:
     """Weighs the age of the newest event against the usual gap between events, timeouts, and earlier dumps."""
-    freeze, repeats = _weigh(facts), DumpPairs(facts.dataset)
+    freeze, repeats = replace(_weigh(facts), ends=noted_ends(facts.dataset)), DumpPairs(facts.dataset)
     if facts.dataset.repeats.is_empty():
         return freeze
     since, until = repeats.still or (0, 0)
@@ -70,6 +74,10 @@ def judge_freeze(facts: Facts) -> Freeze:
     if not copied and until - since > FLOOR_NS and until - since > _needed_twice_ns(facts, freeze.needed_ns):
         reason = f"two dumps {duration(until - since)} apart show the same frontiers"
         return replace(freeze, stopped=True, still_ns=freeze.still_ns or until - since, reason=reason)
+    if not copied and freeze.stopped is False and FLOOR_NS < (freeze.still_ns or 0) < COPY_AGE_NS and until > since:
+        least = _needed_twice_ns(facts, freeze.needed_ns)
+        same = f"two dumps {duration(until - since)} apart show the same frontiers"
+        return replace(freeze, reason=f"{same}, but only more than {duration(least)} shows a standstill of this job")
     if repeats.moved:
         apart = max(later - written for written, later in repeats.moved.values())
         return replace(freeze, reason=f"{freeze.reason}; operations went on between two dumps {duration(apart)} apart")
@@ -95,9 +103,35 @@ def _weigh(facts: Facts) -> Freeze:
         )
     if proven or _timed_out(facts, own=False):
         return Freeze(True, still, needed, "an operation is older than its timeout", proven, timed=proven)
-    alone = f"only one dump of each rank shows {duration(still)} without an event"
-    moments = "the dumps were written within moments of the newest event"
-    return Freeze(False, still, needed, alone if still > needed else moments)
+    if still <= FLOOR_NS:
+        return Freeze(False, still, needed, "the dumps were written within moments of the newest event")
+    quiet = f"{duration(still)} without an event before the dumps were written"
+    if still > needed:
+        # dumps that come again and again may have come late
+        return Freeze(False, still, needed, f"{quiet}, but only one dump of each rank shows it")
+    return Freeze(
+        False, still, needed, f"{quiet}, but only more than {duration(needed)} shows a standstill of this job"
+    )
+
+
+def snapshot_state(freeze: Freeze) -> tuple[JobState, str]:
+    """State and reason of a job with pending operations by its files alone.
+
+    Files within moments of the newest event show that the job moved. Older ones show neither that nor, unless the
+    standstill is long enough, that it had stopped.
+    """
+    evidence = StateEvidence(
+        pending=True,
+        usual_ns=FLOOR_NS,
+        frozen_ns=None,
+        proof=freeze.reason if freeze.stopped else "",
+        ends=freeze.ends,
+        still_ns=freeze.still_ns,
+        still_reason=freeze.reason,
+        pause_ns=FLOOR_NS,
+        moves=freeze.stopped is False,
+    )
+    return state_of(evidence)
 
 
 def interval_ns(dataset: Dataset) -> int | None:

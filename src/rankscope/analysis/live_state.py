@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
 from rankscope.analysis.freeze import COPY_AGE_NS, DumpPairs, Freeze, interval_ns
+from rankscope.analysis.job_state import JobState, StateEvidence, state_of
 from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import LOG
@@ -232,7 +232,6 @@ def _frontiers(dataset: Dataset) -> dict[Key, int]:
 # The state at the newest update.
 
 
-State = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"]
 FROZEN_NS = 60 * SECOND
 """Least standstill before a job is called frozen, unless the user sets it: writing a checkpoint looks the same."""
 SILENT_NS = 600 * SECOND
@@ -254,7 +253,7 @@ _STATUS_BY_STATE: Mapping[str, Status] = {"progressing": "progressing", "silent"
 class LiveState:
     """The state of a watched job."""
 
-    state: State
+    state: JobState
     reason: str
     still_ns: int | None = None
     """Standstill that files show; None if they show none."""
@@ -333,9 +332,35 @@ def _judge(
     if look.unread or (look.at_ns < judged_at and not (freeze.proven and _wrote_once(dataset))):
         return _incomplete(live, dataset, look, judged_at, moving=moving)
     pending = bool(dataset.ops.select(IS_PENDING.any()).item()) if dataset.ops.height else False
-    return _stopped(live, memory, asked_ns, dataset, freeze, look, pending=pending) or _paused(
-        live, memory, freeze, why, pending=pending
+    same, same_why = _unchanged(dataset)
+    if asked_ns is not None:
+        # the user's limit is shorter than that of a report
+        asked = f"; called frozen after {duration(asked_ns)}, as --freeze-after says"
+        limit = max(FROZEN_NS, freeze.needed_ns)
+        frozen_why = f"{why}{asked}" if needed <= (still or 0) < limit else why
+        same_why = f"{same_why}{asked}" if (same or 0) < limit else same_why
+    else:
+        frozen_why = why
+    chatter = (memory.printed_ns or 0) - (memory.newest_ns or 0) if memory.printed_ns is not None else 0
+    evidence = StateEvidence(
+        pending=pending,
+        usual_ns=freeze.needed_ns,
+        frozen_ns=needed,
+        proof=freeze.reason if freeze.proven else "",
+        ends=freeze.ends,
+        still_ns=still,
+        still_reason=frozen_why,
+        idle_ns=same,
+        idle_reason=same_why,
+        over=_over(live, memory, asked_ns, dataset, look, waits=pending or dataset.dumps.is_empty()),
+        chatter_ns=chatter if chatter > pause_ns(memory) else 0,
+        pause_ns=pause_ns(memory),
+        moves=moving,
     )
+    state, reason = state_of(evidence)
+    rested = state not in ("progressing", "waiting") or bool(evidence.chatter_ns)
+    rested = rested or (still is not None and still > pause_ns(memory))
+    return replace(live, state=state, reason=reason, rates=() if rested else live.rates)
 
 
 def _wrote_once(dataset: Dataset) -> bool:
@@ -357,36 +382,21 @@ def _incomplete(live: LiveState, dataset: Dataset, look: JobProgress, judged_at:
     return replace(live, reason=f"{live.reason}; {more}" if moving else more)
 
 
-def _stopped(
-    live: LiveState,
-    memory: ProgressHistory,
-    asked_ns: int | None,
-    dataset: Dataset,
-    freeze: Freeze,
-    look: JobProgress,
-    *,
-    pending: bool,
-) -> LiveState | None:
-    """The state of a job that has ended, is frozen, or has stopped writing; None for any other."""
-    stopped, reasons = replace(live, rates=()), _ended(dataset)
-    if not pending and reasons == {"exit"}:
-        return replace(stopped, state="idle", reason="every process came to the end of its program")
-    if freeze.proven:
-        return replace(stopped, state="frozen", reason=freeze.reason)
-    still, why = _still(dataset, freeze) if pending else _unchanged(dataset)
-    if still is not None and still >= live.needed_ns:
-        if asked_ns is not None and still < max(FROZEN_NS, freeze.needed_ns):
-            why = f"{why}; called frozen after {duration(asked_ns)}, as --freeze-after says"
-        return replace(stopped, state="frozen", reason=why if pending else f"{why}, and no rank is in a collective")
-    if reasons:
-        return replace(stopped, state="idle", reason="every process has ended")
-    waits = pending or dataset.dumps.is_empty()
+def _over(
+    live: LiveState, memory: ProgressHistory, asked_ns: int | None, dataset: Dataset, look: JobProgress, *, waits: bool
+) -> tuple[JobState, str] | None:
+    """State and reason of a job that is long over, or of which nothing was written for long; None for any other."""
     old_ns = _old_ns(memory, look)
     if old_ns is not None:
-        return replace(
-            stopped, state="silent" if waits else "idle", reason=f"the newest operation is {duration(old_ns)} old"
-        )
-    return _quiet(stopped, memory, asked_ns, dataset, look, waits)
+        return "silent" if waits else "idle", f"the newest operation is {duration(old_ns)} old"
+    quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
+    if quiet < _silent_ns(memory, live.needed_ns, asked_ns, dataset):
+        return None
+    nothing, interval = f"nothing was written for {duration(quiet)}", interval_ns(dataset)
+    if waits or interval is None:
+        return "silent" if waits else "idle", nothing
+    gone = f"although each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
+    return "frozen", f"{nothing}, {gone}"
 
 
 def _old_ns(memory: ProgressHistory, look: JobProgress) -> int | None:
@@ -399,44 +409,6 @@ def _old_ns(memory: ProgressHistory, look: JobProgress) -> int | None:
         return None
     age = look.now_ns - max(known)
     return age if age > COPY_AGE_NS else None
-
-
-def _paused(live: LiveState, memory: ProgressHistory, freeze: Freeze, why: str, *, pending: bool) -> LiveState:
-    """The state of a job that is not known to have stopped, with the time since it last moved.
-
-    A log that stops telling of operations may be that of a job that replays a graph of them: that is no standstill.
-    """
-    chatter = (memory.printed_ns or 0) - (memory.newest_ns or 0)
-    if memory.printed_ns is not None and chatter > pause_ns(memory):
-        told = f"the newest operation is {duration(chatter)} older than the last line of the logs"
-        return replace(live, state="waiting", reason=told, rates=())
-    if live.still_ns is None:
-        return live
-    if live.still_ns > freeze.needed_ns:
-        return replace(live, state="still" if pending else "idle", reason=why, rates=())
-    return replace(live, reason=why, rates=()) if live.rates and live.still_ns > pause_ns(memory) else live
-
-
-def _quiet(
-    live: LiveState, memory: ProgressHistory, asked_ns: int | None, dataset: Dataset, look: JobProgress, waits: bool
-) -> LiveState | None:
-    """The state if nothing was written for long; None if something was."""
-    quiet = look.at_ns - (memory.fresh_at_ns if memory.fresh_at_ns is not None else look.at_ns)
-    if quiet < _silent_ns(memory, live.needed_ns, asked_ns, dataset):
-        return None
-    nothing, interval = f"nothing was written for {duration(quiet)}", interval_ns(dataset)
-    if waits or interval is None:
-        return replace(live, state="silent" if waits else "idle", reason=nothing)
-    gone = f"although each rank dumps every {duration(interval)}: the processes are gone, or cannot write"
-    return replace(live, state="frozen", reason=f"{nothing}, {gone}")
-
-
-def _ended(dataset: Dataset) -> frozenset[str]:
-    """How the processes of all ranks ended, by their sidecars; empty if not all have ended."""
-    ends = dataset.messages.filter(pl.col("kind") == "process-end")
-    if ends.is_empty() or set(ends["rank"]) != set(dataset.every_rank):
-        return frozenset()
-    return frozenset(ends["values"].str.json_path_match("$.reason").fill_null("").to_list())
 
 
 def _complete_ns(memory: ProgressHistory, dataset: Dataset, asked_ns: int | None) -> int:
@@ -503,11 +475,12 @@ def with_state(analysis: Analysis, live: LiveState, ranks: int, *, logs: bool = 
     if live.state == "frozen":
         return replace(analysis, status="unknown", verdict=f"{told}: {live.reason}")
     if live.state == "idle":
-        ended = analysis.status == "healthy" and bool(live.reason)
-        return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}") if ended else analysis
+        if analysis.status == "progressing":
+            return replace(analysis, status="unknown", verdict=f"{told}: {live.reason}")
+        return replace(analysis, verdict=f"{told}, nothing is pending: {live.reason}") if live.reason else analysis
     line = f"{told}: {live.reason}"
     line += soon if live.state == "still" else ""
-    return replace(analysis, status="unknown" if live.state == "waiting" else "progressing", verdict=line)
+    return replace(analysis, status="progressing" if live.state == "progressing" else "unknown", verdict=line)
 
 
 def with_awaited(analysis: Analysis, live: LiveState, awaited: Collection[int]) -> Analysis:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rankscope.analysis.data_gaps import find_gaps
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.finding_writer import FindingWriter, find_consequences, find_divergences
-from rankscope.analysis.freeze import Freeze, as_waiting, judge_freeze
+from rankscope.analysis.freeze import Freeze, as_waiting, judge_freeze, snapshot_state
 from rankscope.analysis.graph import Root, build_graph, follow_failures, stop_at
 from rankscope.analysis.mesh_recovery import find_misfits, recover_mesh
 from rankscope.analysis.mismatch import find_mismatches, find_wrong_splits
@@ -211,12 +211,19 @@ def _not_frozen(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> 
     """The suspicions about a job that was caught moving, or may have been."""
     written = [writer.write(root) for root in suspects]
     first = max(written, key=lambda f: f.blast_radius)
+    steps = ("Dump again after a minute: a rank that has not moved by then is stuck.",)
     explanation = f"{freeze.reason}; nobody is accused of waiting. If the job stays like this: {first.title}."
     if freeze.stopped is None:
         title = f"if the job stands still, {first.title}; these dumps do not show whether it does"
         explanation = f"{freeze.reason.capitalize()}, and the dumps do not show which operations have finished."
     elif freeze.watched:
         title = "the job was not seen to stand still yet"
+    elif freeze.ends:
+        title = "every process has ended, and these dumps do not show that the job stood still before"
+        explanation = f"{freeze.reason}; nobody is accused of waiting. If the job stood still then: {first.title}."
+        steps = ("Look for what ended the processes: an exception, a signal, the launcher's own lines.",)
+    elif snapshot_state(freeze)[0] != "progressing":
+        title = "these dumps do not show whether the job stood still"
     else:
         title = "the job was still moving when these dumps were written"
     return Finding(
@@ -230,5 +237,5 @@ def _not_frozen(writer: FindingWriter, suspects: list[Root], freeze: Freeze) -> 
         group=first.group,
         seq=first.seq,
         op=first.op,
-        next_steps=("Dump again after a minute: a rank that has not moved by then is stuck.",),
+        next_steps=steps,
     )

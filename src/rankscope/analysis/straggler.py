@@ -29,6 +29,7 @@ from rankscope.analysis.arrays import Ints, filled_array, median_interval, true_
 from rankscope.analysis.counter_evidence import not_always_last
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Culprit, Evidence, Finding, GroupRef
+from rankscope.analysis.places import known_hosts
 from rankscope.schema import Group
 from rankscope.text.wording import duration, plural
 
@@ -336,10 +337,17 @@ def _because_of(facts: Facts, rank: int, late: list[Straggler]) -> bool:
     return any(other.rank != rank and rank in facts.groups[other.group].ranks for other in late)
 
 
+def _on_one_host(facts: Facts, group: Group) -> bool:
+    """Whether all members are known to be on one host: then they share its clock."""
+    hosts = known_hosts(facts.dataset)
+    return len({hosts.get(rank, "") for rank in group.ranks}) == 1 and hosts.get(group.ranks[0], "") != ""
+
+
 def _finding(facts: Facts, late: Straggler, pools: MemberPools) -> Finding:
     group, label = facts.groups[late.group], pools.label(late.group)
     waiting, times = len(group.ranks) - 1, f"{late.times:,} of {late.of:,}"
     what = "collectives" if late.often else "bursts of collectives"
+    one_clock = late.own_clock or _on_one_host(facts, group)
     interval = f"{duration(late.low_ns)} to {duration(late.high_ns)}"
     return _straggler(
         group,
@@ -350,7 +358,7 @@ def _finding(facts: Facts, late: Straggler, pools: MemberPools) -> Finding:
             f"{late.rank} again and again: it comes {duration(late.margin_ns)} after the second to last (median; 95 "
             f"% interval {interval})."
         ),
-        doubt="" if late.own_clock else "no completion times: a clock that is off would look the same",
+        doubt="" if one_clock else "no completion times: a clock that is off would look the same",
         evidence=f"last in {times}, median margin {duration(late.margin_ns)}",
         against=not_always_last(late.times, late.of, label) if late.often else (),
         step=f"Profile rank {late.rank} between two collectives: data loading, Python, clocks of its GPU.",

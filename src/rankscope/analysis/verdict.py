@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.freeze import Freeze
+from rankscope.analysis.freeze import Freeze, snapshot_state
 from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability
@@ -198,12 +198,21 @@ def _ended(dataset: Dataset) -> bool:
 
 def _in_motion(scene: Scene, findings: Sequence[Finding], ranks: str) -> tuple[Status, str] | None:
     """The verdict of a job that was, or may have been, caught while moving; None for any other."""
-    moving = next((f for f in findings if f.kind == "not-frozen"), None)
-    if moving is not None and scene.freeze.stopped is None:
+    freeze, moving = scene.freeze, next((f for f in findings if f.kind == "not-frozen"), None)
+    unfinished = moving is not None or scene.hang_since_ns is not None or bool(scene.facts.blind_files)
+    if unfinished and freeze.ends and not freeze.stopped:
+        how = _ends(scene.facts.dataset)
+        return "unknown", f"{ranks}: every process has ended ({how}), and operations were pending before"
+    if moving is not None and freeze.stopped is None:
         return FINDINGS[moving.kind].status, moving.title
-    unfinished = scene.hang_since_ns is not None or bool(scene.facts.blind_files)
-    if moving is not None or (unfinished and scene.freeze.stopped is False):
-        return "progressing", f"{ranks}: the job was still moving when the dumps were written"
+    if unfinished and freeze.stopped is False:
+        state, reason = snapshot_state(freeze)
+        if freeze.watched:
+            # the watcher knows better, and replaces this
+            return "progressing", f"{ranks}: {reason}"
+        if state == "progressing":
+            return "progressing", f"{ranks}: the job was still moving when the dumps were written"
+        return "unknown", f"{ranks}: {reason}"
     if scene.reliability.outdated:
         old = ranks_text(sorted(scene.reliability.outdated))
         return "progressing", f"the dumps were taken at different moments ({old} earlier); nothing is proven to hang"

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, get_args
 import polars as pl
 
 from rankscope import __version__
-from rankscope.analysis.live_state import LiveState, State
+from rankscope.analysis.job_state import JobState
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.schema import Dataset
@@ -89,8 +90,8 @@ def _of_job(state: FollowedState) -> Iterator[PrometheusMetric]:
         _enum("status", list(STATUSES), state.analysis.status),
     )  # fmt: skip
     yield PrometheusMetric(
-        "job_state", "State of the job while it is watched: 1 for the current one, 0 for the others.",
-        _enum("state", list(get_args(State)), state.live.state),
+        "job_state", "JobState of the job while it is watched: 1 for the current one, 0 for the others.",
+        _enum("state", list(get_args(JobState)), state.live.state),
     )  # fmt: skip
     yield PrometheusMetric("findings", "Findings by severity.", severities)
 

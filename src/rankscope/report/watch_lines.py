@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any, Literal
 
-from rankscope.analysis.live_state import LiveState, State
+from rankscope.analysis.job_state import JobState
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis, Status
 from rankscope.report.json import (
     SCHEMA,
@@ -54,7 +55,7 @@ class WatchLine(ReportPart):
 
     schema: Literal[1]
     time_ns: Moment
-    state: State
+    state: JobState
     status: Status
     verdict: str
     reason: str

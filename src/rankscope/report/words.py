@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from rankscope.analysis.host_stacks import is_native, kind_of, short_function_name
+from rankscope.analysis.job_state import noted_ends
 from rankscope.analysis.model import (
     Analysis,
     ChainStep,
@@ -226,21 +227,26 @@ def _meet(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def stillness(analysis: Analysis, dataset: Dataset) -> str:
-    """The time since which the job hangs, and how long it was still; "" if neither is known."""
+    """The time since which an operation waits, and how long the job was still unless it moves; "" if neither is
+    known."""
     if analysis.hang_since_ns is None:
         return ""
     since = f"since {moment(analysis.hang_since_ns, 'local time of the log' if dataset.from_logs else 'UTC')}"
     still = (
         f"still for {duration(analysis.frozen_for_ns)} by the files' times"
-        if analysis.frozen_for_ns is not None
+        if analysis.frozen_for_ns is not None and analysis.status != "progressing"
         else ""
     )
     return ", ".join(p for p in (since, still) if p)
 
 
 def unseen(analysis: Analysis, dataset: Dataset) -> str:
-    """The place where a job with healthy dumps waits if it hangs; "" if there is other data than dumps."""
+    """The place where a job with healthy dumps waits if it hangs; "" if there is other data than dumps, or it has
+    ended."""
     if analysis.status != "healthy" or dataset.dumps.is_empty() or dataset.has_logs or dataset.has_traces:
+        return ""
+    if noted_ends(dataset):
+        # no process is left of which stacks could be taken
         return ""
     gloo = bool((dataset.ops["library"] == "gloo").any())
     where = " (gloo records no send, receive or monitored barrier)" if gloo else ""

@@ -42,6 +42,13 @@ def test_the_sweep_finds_what_repairs_a_job(sample: str, kind: str, sentence: st
     assert all(trial.edit.kind in kinds for trial in trials[1:] if not trial.waiting)
 
 
+def test_the_sentence_of_a_match_names_what_the_peers_issued() -> None:
+    dataset = load([SAMPLES / "wrong_collective"])
+    steps = {0: (step(19, "barrier"),), 1: (step(19),), 2: (step(19),)}
+    told = edit_sentence(dataset, Schedule(steps, {0: (0, 1, 2)}), Edit("match", 0, (0, 19)))
+    assert told == "rank 0 issues all_reduce #19 of default_pg as its peers do"
+
+
 def test_an_extra_operation_moves_the_numbers_after_it() -> None:
     mine = (step(0), step(1, "broadcast"), step(2))
     schedule = Schedule({0: mine, 1: (step(0), step(1))}, {0: (0, 1)})

@@ -12,7 +12,8 @@ from textual.pilot import Pilot
 
 from rankscope.analysis import analyse
 from rankscope.analysis.freeze import Freeze
-from rankscope.analysis.live_state import CollectiveRate, LiveState, State, with_state
+from rankscope.analysis.job_state import JobState
+from rankscope.analysis.live_state import CollectiveRate, LiveState, with_state
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.live.following import Following
@@ -47,7 +48,7 @@ class Told:
         """How following goes."""
         self._news.put(reading)
 
-    def put(self, dataset: Dataset, state: State = "progressing", alarm: bool = False, said: str = "") -> None:
+    def put(self, dataset: Dataset, state: JobState = "progressing", alarm: bool = False, said: str = "") -> None:
         """The job is now like this."""
         update = update_of(dataset, state, self.count + 1, alarm)
         self.give(replace(update, reading=replace(update.reading, said=said)))
@@ -58,7 +59,7 @@ class Told:
         self._news.put(update)
 
 
-def update_of(dataset: Dataset, state: State, number: int, alarm: bool = False) -> JobUpdate:
+def update_of(dataset: Dataset, state: JobState, number: int, alarm: bool = False) -> JobUpdate:
     """An update of a job that was seen to be in a state."""
     live = LiveState(state, "operations go on", rates=RATES if state == "progressing" else ())
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rankscope.analysis.live_state import SECOND, State
+from rankscope.analysis.job_state import JobState
+from rankscope.analysis.live_state import SECOND, CollectiveRate
 from rankscope.tui.header import room_for_state, title_line
 from rankscope.tui.live.following import WIDE, StateMoment, state_text
 from rankscope.watching.update import FollowProgress, JobUpdate
@@ -17,7 +18,7 @@ NEWS_S = 1_000
 SINCE_NS = 1_700_000_000 * SECOND
 
 
-def update(state: State, still_s: float | None = None) -> JobUpdate:
+def update(state: JobState, still_s: float | None = None) -> JobUpdate:
     """An update of a job that waits for a rank, of which the last was heard at NEWS_S."""
     found = update_of(job(5, waiting=state == "frozen"), state, 1)
     still = None if still_s is None else round(still_s * SECOND)
@@ -41,6 +42,16 @@ def moment_of(after_s: float, width: int = 80, room: int = 80, lag_s: float = 0.
 )
 def test_a_freeze_lasts_from_the_newest_event_to_now(still_s: float | None, after_s: float, lasts: str) -> None:
     assert title(update("frozen", still_s), after_s) == f"WATCHING - HANG, FROZEN for {lasts}"
+
+
+def test_beside_a_mismatch_the_job_is_not_called_progressing() -> None:
+    found = update("frozen", 30)
+    mismatch = replace(found.analysis, status="mismatch")
+    assert mismatch.is_critical
+    live = replace(found.live, state="progressing", rates=())
+    assert title(replace(found, analysis=mismatch, live=live), 4) == "WATCHING - MISMATCH"
+    moving = replace(live, rates=(CollectiveRate("0", "dp", 12.0),))
+    assert title(replace(found, analysis=mismatch, live=moving), 4) == "WATCHING - MISMATCH, others go on 12/s"
 
 
 def test_a_wide_title_tells_the_moment_as_well() -> None:
@@ -68,7 +79,7 @@ def test_silence_is_as_old_as_the_last_news() -> None:
 
 
 @pytest.mark.parametrize("state", ["progressing", "waiting", "idle"])
-def test_old_news_is_called_so(state: State) -> None:
+def test_old_news_is_called_so(state: JobState) -> None:
     assert "news" not in title(update(state), 14.9)
     assert title(update(state), 59.9).endswith(" - news 59 s old")
     assert title(update(state), 75).endswith(" - news 1 min old")

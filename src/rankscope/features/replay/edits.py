@@ -168,13 +168,18 @@ def _swap(_: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
 def _match(schedule: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
     """The operation with the name, size and type that most of its peers give it."""
     at = _place(steps, edit.rank, edit.key)
-    peers = [s for r, own in schedule.steps.items() if r != edit.rank for s in own if s.key == edit.key]
-    if not peers:
-        raise ValueError(f"no other rank has an operation {key_text(edit.key)}")
-    (op, elements, dtype), _ = Counter((s.op, s.elements, s.dtype) for s in peers).most_common(1)[0]
+    op, elements, dtype = _peers_form(schedule, edit)
     op = steps[at].op if steps[at].is_p2p else op
     splits = _met(schedule, edit) if steps[at].splits is not None else None
     return [*steps[:at], replace(steps[at], op=op, elements=elements, dtype=dtype, splits=splits), *steps[at + 1 :]]
+
+
+def _peers_form(schedule: Schedule, edit: Edit) -> tuple[str, int | None, str | None]:
+    """Name, elements and type that most peers of a rank give an operation; ValueError if no peer has it."""
+    peers = [s for r, own in schedule.steps.items() if r != edit.rank for s in own if s.key == edit.key]
+    if not peers:
+        raise ValueError(f"no other rank has an operation {key_text(edit.key)}")
+    return Counter((s.op, s.elements, s.dtype) for s in peers).most_common(1)[0][0]
 
 
 def _met(schedule: Schedule, edit: Edit) -> Splits | None:
@@ -338,7 +343,10 @@ def edit_sentence(dataset: Dataset, schedule: Schedule, edit: Edit) -> str:
     """`rank 3 leaves out all_reduce #12 of tp`."""
     # what stood later is issued first
     key = edit.other if edit.kind == "swap" else edit.key
-    operation = _operation(dataset, schedule, key) if key else ""
+    if edit.kind == "match" and key and len(key) == 2:
+        operation = f"{plain(_peers_form(schedule, edit)[0], 40)} {place_text(dataset, key)}"
+    else:
+        operation = _operation(dataset, schedule, key) if key else ""
     before = f", before {_operation(dataset, schedule, edit.other)}" if edit.kind == "insert" and edit.other else ""
     values = " and ".join(f"{name} {plain(value, 40)}" for name, value in edit.values)
     return _SENTENCES[edit.kind].format(rank=edit.rank, operation=operation, before=before, values=values)

@@ -9,7 +9,8 @@ from time import monotonic, monotonic_ns
 
 from rich.text import Text
 
-from rankscope.analysis.live_state import LiveState, State
+from rankscope.analysis.job_state import JobState
+from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis, Status
 from rankscope.text.escaping import plain
 from rankscope.text.wording import SECOND_NS, clock, duration, plural, rank_ranges
@@ -318,7 +319,7 @@ def _joined(pieces: Sequence[str], more: Sequence[str], moment: StateMoment) -> 
     return dot.join([*pieces, *reversed(fitting)])
 
 
-def _kind(update: JobUpdate) -> tuple[State, Status | None]:
+def _kind(update: JobUpdate) -> tuple[JobState, Status | None]:
     """The state of a job, and its status if that is bad."""
     return update.live.state, update.analysis.status if _is_bad(update.analysis) else None
 
@@ -329,7 +330,10 @@ def _is_bad(analysis: Analysis) -> bool:
 
 def _job_text(analysis: Analysis, live: LiveState, news_ns: int | None, *, wide: bool) -> str:
     """The state in a few words; `news_ns` is the time since the last news, None if it has no meaning."""
-    if live.state == "progressing":
+    if live.state == "progressing" and analysis.is_critical:
+        # what waits for the cause stands, and the rest may go on
+        text = f"others go on {live.per_s:.3g}/s" if live.rates else ""
+    elif live.state == "progressing":
         text = f"progressing {live.per_s:.3g}/s" if live.rates else "progressing"
     elif live.state == "frozen":
         text = _frozen_text(live, news_ns, wide=wide)
@@ -339,7 +343,7 @@ def _job_text(analysis: Analysis, live: LiveState, news_ns: int | None, *, wide:
         text = f"still {duration(live.still_ns)}"
     else:
         text = live.state
-    return f"{analysis.status.upper()}, {text}" if _is_bad(analysis) else text
+    return ", ".join(piece for piece in (analysis.status.upper() if _is_bad(analysis) else "", text) if piece)
 
 
 def _awaited_text(live: LiveState, now_ns: int) -> str:
