@@ -383,3 +383,36 @@ def test_the_last_news_is_as_old_as_the_newest_file_also_after_nothing_could_be_
     assert live.news_at_ns == 60 * SECOND
     gate, live, _ = seen(gate, written(job(21), 0.1), 220)
     assert live.news_at_ns == 220 * SECOND
+
+
+def test_a_moved_job_whose_processes_have_ended_progresses_no_more() -> None:
+    gate, _, _ = seen(VerdictGate(), written(job(20), 0.1), 0)
+    gate, live, _ = seen(gate, written(job(40), 0.1), 10)
+    assert live.state == "progressing"
+    dataset = written(job(60, waiting=True), 0.1)
+    rows = [
+        {"kind": "process-end", "file": 0, "offset": 0, "text": "was ended by SIGTERM", "torn": False, "rank": rank,
+         "values": '{"reason":"terminated"}'}
+        for rank in range(4)
+    ]  # fmt: skip
+    _, live, analysis = seen(gate, replace(dataset, messages=pl.DataFrame(rows, schema=MESSAGES)), 20)
+    analysis = with_state(analysis, live, 4)
+    assert (live.state, live.rates, analysis.status) == ("idle", (), "unknown")
+    assert "every process has ended" in analysis.verdict
+
+
+def test_what_the_user_calls_frozen_is_not_said_to_move_by_a_report() -> None:
+    dataset = written(job(20, waiting=True), 16, since_s=0.5)
+    dataset = replace(dataset, files=dataset.files.with_columns(interval_ns=pl.lit(2 * SECOND, dtype=pl.Int64)))
+    gate, _, _ = seen(VerdictGate(15 * SECOND), written(job(20, waiting=True), 0.5), 0)
+    _, live, _ = seen(gate, dataset, 16)
+    report = analyse(dataset)
+    assert live.state == "frozen" and "--freeze-after" in live.reason
+    assert report.status == "unknown" and not report.culprits
+    assert "same frontiers, but only more than 20 s" in report.verdict
+
+
+def test_a_job_that_stands_for_less_than_a_verdict_needs_is_not_called_progressing() -> None:
+    gate, _, _ = seen(VerdictGate(), written(job(20), 0.1), 0)
+    _, live, analysis = seen(gate, written(job(20, waiting=True), 30), 31)
+    assert (live.state, with_state(analysis, live, 4).status) == ("still", "unknown")

@@ -19,7 +19,7 @@ JobState = Literal["waiting", "progressing", "still", "frozen", "silent", "idle"
 
 @dataclass(frozen=True)
 class StateEvidence:
-    """Facts about the movement of a job. All times in nanoseconds."""
+    """Known facts about the movement of a job. All times in nanoseconds."""
 
     pending: bool
     """Whether an operation is not finished."""

@@ -324,7 +324,8 @@ def _judge(
 ) -> LiveState:
     needed = asked_ns or max(FROZEN_NS, freeze.needed_ns, STANDSTILL_FACTOR * memory.got_over_ns)
     still, why = _still(dataset, freeze)
-    moving = len(memory.samples) > 1
+    # a process notes its end before it writes its last dump
+    moving = len(memory.samples) > 1 and not freeze.ends
     live = LiveState("progressing" if moving else "waiting", "", still, needed, memory.newest_ns, rates_of(memory))
     live = replace(live, reason="operations go on" if moving else "it is not known yet whether operations go on")
     live = replace(live, came=bool(memory.gaps_ns), news_at_ns=memory.news_at_ns)
