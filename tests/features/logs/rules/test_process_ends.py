@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.schema.tables import AT_CRASH
+from tests.builders import JobBuilder
 from tests.features.logs.rules.processes import Processes, closed, waited
 
 
@@ -126,6 +131,17 @@ def test_a_process_that_could_not_note_its_end_was_killed() -> None:
     found = made.analysis()
     assert (roots(found), root(found).confidence) == ([("rank-failed", (2,))], "medium")
     assert "no record of how it ended" in found.verdict
+
+
+def test_a_silent_rank_that_took_its_stacks_in_a_crash_has_crashed() -> None:
+    made = Processes(4)
+    made.fail(closed(), 0, 1, 3, at_s=5.01)
+    job = JobBuilder(4)
+    job.thread(2, [("step", "train.py", 9)], tool=AT_CRASH)
+    threads = job.build().threads
+    found = analyse(replace(made.dataset(), threads=threads))
+    assert (roots(found), root(found).confidence) == ([("rank-failed", (2,))], "high")
+    assert "rank 2 crashed, and the others lost their connection to it" in found.verdict
 
 
 def test_a_rank_that_ended_well_may_have_closed_the_connections_and_not_the_one_that_noted_nothing() -> None:

@@ -19,6 +19,7 @@ from rankscope.features.logs.rules.end_timeline import STOP_REASONS, JobEnds, Ra
 from rankscope.features.logs.rules.failures import split_timely
 from rankscope.features.logs.rules.log_lines import LogEvidence, apart_ns
 from rankscope.kinds.event_kinds import EVENTS
+from rankscope.schema.tables import AT_CRASH
 from rankscope.text.wording import ranks_text
 
 MOST_EVIDENCE = 4
@@ -126,6 +127,14 @@ class _FirstExitJudge:
             return self._left(left)
         if len(suspects) > 1 or not sure or any(map(self._may_have_waited, silent)):
             return self._open(suspects)
+        if not stopped and silent[0] in self._crashed:
+            return self._named(
+                silent,
+                "rank-failed",
+                f"rank {silent[0]} crashed, and the others lost their connection to it",
+                "Its process took the stacks of its threads when a signal of a crash (SIGABRT, SIGSEGV, SIGBUS) came.",
+                "Read its stack at the crash, and the end of its log.",
+            )
         if not stopped:
             return self._named(
                 silent,
@@ -144,6 +153,12 @@ class _FirstExitJudge:
             f"Rank {rank} alone {how}; after that the others lost their connection.",
             f"Who sent that signal to rank {rank}? The scheduler, a health check, or a person.",
         )
+
+    @cached_property
+    def _crashed(self) -> frozenset[int]:
+        """Ranks whose process took its stacks when it crashed."""
+        stacks = self.logs.dataset.threads.filter(pl.col("tool") == AT_CRASH)
+        return frozenset(stacks["rank"].drop_nulls().to_list())
 
     def of_code(self) -> Finding | None:
         """The finding if one rank ended by an exit code or a signal that nothing explains, and others were harmed.
