@@ -142,8 +142,11 @@ class Sampler(threading.Thread):
         # each may find room on the disk; the last reports the failures
         for write in (self._dumps, self._exception, self._threads, self._samples, self._model, self._card):
             self._try(write, files, request)
-        if request.last and self.faults is not None:
-            self.faults.close()
+        if request.last:
+            with self._placing:
+                faults, self.faults = self.faults, None
+                if faults is not None:
+                    faults.close()
 
     def _model(self, files: DumpFiles, _: DumpRequest) -> None:
         data = self.model
@@ -189,11 +192,14 @@ class Sampler(threading.Thread):
 
     def _put_stacks(self, files: DumpFiles) -> None:
         """Writes the file of stacks, which a crash goes on writing; it stays without any: somebody may be reading."""
+        turn, stacks = self._stacks_turn, self._stacks
+        if self.faults is None and stacks is None:
+            # the process ends, maybe while another thread tells why: a file without stacks is gone
+            return
+        files.put(files.stacks, stacks_file(self.card.process, stacks), False, stacks and stacks.time_ns)
         if self.faults is not None:
-            turn, stacks = self._stacks_turn, self._stacks
-            files.put(files.stacks, stacks_file(self.card.process, stacks), False, stacks and stacks.time_ns)
             self.faults.follow(files.stacks, stacks is not None)
-            self._stacks_written = turn
+        self._stacks_written = turn
 
     def _try(self, write: Callable[[DumpFiles, DumpRequest], None], files: DumpFiles, request: DumpRequest) -> None:
         try:
