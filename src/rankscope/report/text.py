@@ -42,8 +42,9 @@ def render_text(dataset: Dataset, analysis: Analysis) -> str:
 
 
 def sections_text(sections: Iterable[Section]) -> str:
-    """Sections alone as text."""
-    return text_of(line for section in sections for line in section_lines(section))
+    """Sections alone as text, with a rule between them."""
+    numbered = enumerate(sections)
+    return text_of(line for number, section in numbered for line in section_lines(section, ruled=number > 0))
 
 
 def text_of(lines: Iterable[str]) -> str:

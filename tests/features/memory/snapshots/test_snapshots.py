@@ -220,4 +220,4 @@ def test_the_report_says_what_a_snapshot_is(tmp_path: Path, capsys: pytest.Captu
     assert [one["kind"] for one in told["findings"]] == ["memory-snapshot"]
     assert "70 MiB in tensors" in told["findings"][0]["evidence"][0]["text"]
     assert run(["memory", str(path)]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "Rank unknown, device 0"
+    assert capsys.readouterr().out.splitlines()[0] == "Rank unknown, device 0"

@@ -215,7 +215,7 @@ def _places(a: ComparedRun, b: ComparedRun) -> Iterator[SettingChange]:
     if not all(hosts):
         return
     shapes = [sorted(map(tuple, ranks_of.values())) for ranks_of in hosts]
-    if shapes[0] != shapes[1]:
+    if shapes[0] != shapes[1] and sizes[0] == sizes[1]:
         words = [
             " | ".join(rank_ranges(ranks, 20) for ranks in shape[:4]) + (" | .." if len(shape) > 4 else "")
             for shape in shapes
