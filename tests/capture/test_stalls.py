@@ -249,7 +249,7 @@ def test_a_crash_leaves_stacks_and_that_of_a_child_does_not(tmp_path: Path) -> N
 
 HELD = """
 def held():
-    ctypes.PyDLL(None).usleep(1_500_000)
+    ctypes.PyDLL(None).usleep(4_000_000)
 held()
 """
 

@@ -168,7 +168,7 @@ def value_phrases(one: ReportedSetting) -> list[str]:
 def mentioning_finding(one: ReportedSetting, analysis: Analysis) -> Finding | None:
     """The first finding about settings or versions that mentions this one."""
     name = re.compile(rf"(?<![A-Za-z0-9_:]){re.escape(one.name)}(?![A-Za-z0-9_])")
-    about = (f for f in analysis.findings if FINDINGS[f.kind].of_settings)
+    about = (f for f in analysis.findings if (kind := FINDINGS.get(f.kind)) is not None and kind.of_settings)
     return next((f for f in about if any(map(name.search, (f.title, f.explanation, *_texts(f))))), None)
 
 
