@@ -67,3 +67,17 @@ def test_ranks_of_one_host_share_its_clock(hosts: int) -> None:
     assert late.culprit_ranks == (2,)
     doubts = () if hosts == 1 else ("no completion times: a clock that is off would look the same",)
     assert (late.confidence_reasons, late.confidence) == (doubts, "medium" if doubts else "high")
+
+
+def test_of_many_operations_the_newest_of_each_rank_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JobBuilder(4)
+    for number in range(120):
+        late = 3 if number < 60 else 1
+        job.collective(ranks=[rank for rank in range(4) if rank != late])
+        job.collective(ranks=[late], delay_ns=20 * MS)
+        job.clock = dict.fromkeys(range(4), max(job.clock.values()) + 100 * MS)
+    whole = analyse(job.build())
+    monkeypatch.setattr("rankscope.analysis.straggler.MOST_OPERATIONS", 4 * 50)
+    newest = analyse(job.build())
+    assert [f.culprit_ranks for f in newest.findings] == [(1,)]
+    assert [f.culprit_ranks for f in whole.findings] != [(1,)]

@@ -17,7 +17,7 @@ on the device, the first of them has all the waiting."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -42,6 +42,9 @@ LAST_SHARE = 0.6
 """Share of collectives from which on a rank is last in most; on a device it is else late at the first of a step."""
 _BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
 """The beginning and the end of time, in nanoseconds."""
+MOST_OPERATIONS = 1 << 22
+"""Most operations in which lateness is looked for, the newest of each rank: enough steps, and a fraction of the memory
+of the largest jobs."""
 SIGMAS = 2.5
 """Standard errors by which a wait must be shorter."""
 
@@ -97,6 +100,7 @@ def find_stragglers(facts: Facts) -> list[Finding]:
     """
     if facts.dataset.from_logs:
         return []
+    facts = _newest(facts)
     pools = MemberPools(facts)
     last = _last(facts, _met(facts, pools))
     design = DesignLateness(facts)
@@ -116,6 +120,17 @@ def find_stragglers(facts: Facts) -> list[Finding]:
     blamed = {rank for rank in best if not _because_of(facts, rank, late)}
     findings = [_finding(facts, best[rank], pools) for rank in sorted(blamed, key=lambda r: -best[r].margin_ns)]
     return findings or _devices(facts, pools)
+
+
+def _newest(facts: Facts) -> Facts:
+    """The facts with the newest operations of each rank, if there are more than `MOST_OPERATIONS`."""
+    ops, first = facts.dataset.ops, facts.first_rows
+    if ops.height <= MOST_OPERATIONS:
+        return facts
+    counts = np.diff(np.append(first, ops.height))
+    left = np.repeat(first + counts, counts) - np.arange(ops.height)
+    kept = ops.filter(pl.Series(left <= MOST_OPERATIONS // len(first)))
+    return Facts(replace(facts.dataset, ops=kept))
 
 
 class MemberPools:
