@@ -73,8 +73,8 @@ def test_of_many_operations_the_newest_of_each_rank_are_looked_at(monkeypatch: p
     job = JobBuilder(4)
     for number in range(120):
         late = 3 if number < 60 else 1
-        job.collective(ranks=[rank for rank in range(4) if rank != late])
-        job.collective(ranks=[late], delay_ns=20 * MS)
+        job.collective(ranks=[rank for rank in range(4) if rank != late], completed_ns=None)
+        job.collective(ranks=[late], delay_ns=20 * MS, completed_ns=None)
         job.clock = dict.fromkeys(range(4), max(job.clock.values()) + 100 * MS)
     whole = analyse(job.build())
     monkeypatch.setattr("rankscope.analysis.straggler.MOST_OPERATIONS", 4 * 50)
