@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def test_the_end_of_a_process(tmp_path: Path, then: str, told: dict[str, Any]) -
     assert (tmp_path / "dumps" / "exception_rank_0.log").exists() == (told["reason"] == "exception")
     stacks = tmp_path / "dumps" / "stacks_rank_0.txt"
     assert stacks.exists() == (told["reason"] == "terminated")
-    assert not stacks.exists() or 'train.py", line 5 in <module>' in stacks.read_text()
+    # the signal comes in the line that sends it, or a moment later
+    assert not stacks.exists() or re.search(r'train\.py", line [45] in <module>', stacks.read_text())
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
