@@ -79,6 +79,18 @@ def test_a_branch_of_one_rank_that_all_join_is_no_shift() -> None:
     assert not analyse(job.build()).findings
 
 
+def test_a_call_that_one_rank_tries_again_is_told_as_such() -> None:
+    job = JobBuilder(4)
+    for number in range(6):
+        step(job)
+        if number == 2:
+            job.collective(ranks=[1], stack=[("log_loss", "train.py", 29)])
+    cause = analyse(job.build()).cause
+    assert cause is not None and (cause.kind, cause.culprit_ranks, cause.seq) == ("extra-collective", (1,), 10)
+    assert "at train.py:29 that the others did not: their #10" in cause.explanation
+    assert "train.py:20" in cause.explanation
+
+
 def test_one_of_two_ranks_alone_is_not_chosen() -> None:
     job = JobBuilder(2)
     for number in range(4):

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -194,10 +195,20 @@ def test_ranks_end_with_a_program_that_is_stopped(number: signal.Signals, tmp_pa
     command = [sys.executable, "-c", STOPPED, str(tmp_path)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
         ranks = _until(lambda: _children(running.pid), 2)
-        running.send_signal(number)
+        stopper = threading.Thread(target=_send_until_it_ends, args=(running, number))
+        stopper.start()
         _, told = running.communicate(timeout=LIMIT_S)
+        stopper.join()
     assert (running.returncode, told) == (128 + number, "")
     assert [rank for rank in ranks if _is_alive(rank)] == []
+
+
+def _send_until_it_ends(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """A signal that comes right before the main thread waits for a lock is only noticed with the next one."""
+    end = time.monotonic() + LIMIT_S
+    while process.poll() is None and time.monotonic() < end:
+        process.send_signal(number)
+        time.sleep(1)
 
 
 def _until(seen: Callable[[], list[int]], count: int) -> list[int]:

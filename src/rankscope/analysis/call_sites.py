@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,7 @@ import polars as pl
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import own_frames
+from rankscope.analysis.instances import Instance
 from rankscope.schema import Frame
 
 _ODD = 0x1E37_79B9_7F4A_7C15
@@ -160,30 +162,24 @@ class CallSites:
         return one.part(len(one)), other.part(len(other))
 
     def frames(self, row: int) -> tuple[Frame, ...]:
-        """The job's own frames of a call, by its row in the calls, innermost first; () without a stack."""
-        stack = self.facts.dataset.stack(self.facts.dataset.ops["stack_id"][int(self.facts.calls["row"][row])])
+        """The job's own frames of an operation, by its row of ops, innermost first; () without a stack."""
+        stack = self.facts.dataset.stack(self.facts.dataset.ops["stack_id"][row])
         return own_frames(stack) or stack
 
     def line(self, row: int) -> str:
         """File and line of the innermost of these frames, for people; "" without a stack."""
         return next(map(_line, self.frames(row)), "")
 
+    def lines(self, instance: Instance) -> dict[int, str]:
+        """By rank the line that issues a collective."""
+        lines = {rank: self.line(member.row) for rank, member in instance.entries.items()}
+        return {rank: line for rank, line in lines.items() if line}
+
     def parting(self, row: int, other: int) -> tuple[str, str]:
-        """File and line of the outermost frames that differ between two calls of the same program."""
+        """File and line of the outermost frames that differ between two operations of the same program."""
         pairs = zip(reversed(self.frames(row)), reversed(self.frames(other)), strict=False)
         lines = ((_line(one), _line(theirs)) for one, theirs in pairs)
         return next(((one, theirs) for one, theirs in lines if one != theirs), (self.line(row), self.line(other)))
-
-    def lines_at(self, group: int, seq: int) -> dict[int, str]:
-        """By rank the line that issues a collective."""
-        rows = self.rows_at(group, seq)
-        return {rank: line for rank, row in rows.items() if (line := self.line(row))}
-
-    def rows_at(self, group: int, seq: int) -> dict[int, int]:
-        """By rank the row of the calls with a collective."""
-        calls = self.facts.calls
-        rows = np.flatnonzero((calls["group"] == group).to_numpy() & (calls["seq"] == seq).to_numpy())
-        return dict(zip(calls["rank"].gather(rows).to_list(), rows.tolist(), strict=True))
 
     def votes(self, group: int, seq: int) -> dict[int, int]:
         """By member the number of ranks, of the group and its replicas, that issue a collective from the same site."""
@@ -196,4 +192,4 @@ class CallSites:
 
 
 def _line(frame: Frame) -> str:
-    return f"{frame.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{frame.line}"
+    return f"{PurePath(frame.file).name}:{frame.line}"

@@ -226,8 +226,7 @@ def _with_branch(sites: CallSites, root: Root) -> Root:
         return root
     place = pl.DataFrame({"group": [focus.group], "seq": [seq]}, schema={"group": pl.UInt32, "seq": pl.Int64})
     instance = calls_at(facts, place)[focus.group, seq]
-    lines, rows = sites.lines_at(focus.group, seq), sites.rows_at(focus.group, seq)
-    line, theirs = sites.parting(rows[root.culprits[0]], rows[peer])
+    line, theirs = sites.parting(instance.entries[root.culprits[0]].row, instance.entries[peer].row)
     who = ranks_text(root.culprits)
     voters = sites.votes(focus.group, seq)
     alone = voters[root.culprits[0]] <= len(root.culprits) and voters[peer] > len(root.culprits) + 1
@@ -239,7 +238,7 @@ def _with_branch(sites: CallSites, root: Root) -> Root:
         f"{line}, not {theirs}; #{focus.seq} does not fit",
         explanation=f"{who.capitalize()} came to {instance.name} from {line} and the others from {theirs}. Operations "
         f"and sizes fit by accident until #{focus.seq}. {root.explanation}",
-        notes={rank: f"issued {instance.name} at {place}" for rank, place in lines.items()},
+        notes={rank: f"issued {instance.name} at {line}" for rank, line in sites.lines(instance).items()},
         confidence="high" if alone and not reasons else root.confidence,
         reasons=reasons,
         next_steps=(f"Find out why {who} was at {line} there, and the others at {theirs}.",),

@@ -50,7 +50,7 @@ class Shift:
     count: int
     """Number of collectives, of all groups, that the ranks issued too many; negative: too few."""
     row: int
-    """Row of `Facts.calls` with the first of these calls: of the first of `ranks`, or of the peer."""
+    """Row of ops of the first of these calls: of the first of `ranks`, or of the peer."""
     even: bool
     """As many members took the one course as the other: either may be the wrong one."""
     proven: bool
@@ -61,33 +61,31 @@ class Shift:
 def shifted_roots(facts: Facts, graph: WaitGraph, mismatches: list[Root]) -> list[Root]:
     """A root for each of these calls, unless its rank issued another operation or size there or before."""
     known = {(rank, root.focus.group): root.focus.seq for root in mismatches if root.focus for rank in root.culprits}
-    shifts = [s for s in find_shifts(facts) if known.get((s.ranks[0], s.group), s.seq + 1) > s.seq]
+    sites = CallSites(facts)
+    shifts = [s for s in find_shifts(sites) if known.get((s.ranks[0], s.group), s.seq + 1) > s.seq]
     places = pl.DataFrame(
         {"group": [s.group for s in shifts], "seq": [s.seq for s in shifts]},
         schema={"group": pl.UInt32, "seq": pl.Int64},
     )
     instances = calls_at(facts, places)
-    return [_root(CallSites(facts), shift, instances[shift.group, shift.seq], graph) for shift in shifts]
+    return [_root(sites, shift, instances[shift.group, shift.seq], graph) for shift in shifts]
 
 
 def _root(sites: CallSites, shift: Shift, instance: Instance, graph: WaitGraph) -> Root:
-    facts = sites.facts
-    calls = facts.calls
-    place = f"#{shift.seq} of {facts.label(shift.group)}"
-    line, op = sites.line(shift.row), calls["op"][shift.row]
+    place = f"#{shift.seq} of {sites.facts.label(shift.group)}"
+    line, lines = sites.line(shift.row), sites.lines(instance)
     who, number = ranks_text(shift.ranks), abs(shift.count)
-    lines = sites.lines_at(shift.group, shift.seq)
     theirs = lines.get(shift.peer, line)
     if shift.count > 0:
-        title = f"{who} issued {plural(number, 'call')} too many: {op} {place}, at {line}"
-        how = f"The other members issue {place} at {theirs}, and none of them issues the call at {line} there."
+        title = f"{who} issued {plural(number, 'call')} too many: {instance.op} {place}, at {line}"
+        how = f"{who.capitalize()} issued a call at {line} that the others did not: their {place} is from {theirs}."
     else:
-        title = f"{who} left out {plural(number, 'call')}: {op} {place}, at {line}"
+        title = f"{who} left out {plural(number, 'call')}: {instance.op} {place}, at {line}"
         how = f"The other members issue it there; what {who} issued as {place} is a later call of theirs."
     if number > 1:
         how += f" It is the first of {number:,} calls in a row, of all groups."
     root = Root(
-        kind="extra-collective" if shift.count > 0 else "collective-mismatch",
+        kind="extra-collective" if shift.count > 0 and not shift.even else "collective-mismatch",
         culprits=() if shift.even else shift.ranks,
         nodes=tuple(node for node in graph.edges if _is_held(node, shift)),
         focus=instance,
@@ -95,7 +93,7 @@ def _root(sites: CallSites, shift: Shift, instance: Instance, graph: WaitGraph) 
         explanation=f"{how} From there on each call of {who} in this group meets another one than it should: where "
         "operation and size are equal no library notices it, and the results are wrong.",
         candidates=tuple(sorted({*shift.ranks, shift.peer})) if shift.even else (),
-        notes={rank: f"issued it at {line}" for rank, line in lines.items()},
+        notes={rank: f"issued #{shift.seq} at {line}" for rank, line in lines.items()},
         needs_stillness=False,
         next_steps=(f"Let all members take the same way at {line}: look for a condition on the rank or its data.",),
     )
@@ -111,11 +109,10 @@ def _is_held(node: WaitNode, shift: Shift) -> bool:
     return len(node.key) == 2 and node.key[0] == shift.group and node.key[1] >= shift.seq
 
 
-def find_shifts(facts: Facts) -> list[Shift]:
+def find_shifts(sites: CallSites) -> list[Shift]:
     """Calls of the same operation and size too many or too few, the first of each rank; [] without recorded stacks."""
-    if facts.dataset.stacks.is_empty() or facts.calls.is_empty():
+    if sites.facts.dataset.stacks.is_empty() or sites.facts.calls.is_empty():
         return []
-    sites = CallSites(facts)
     out: dict[int, Shift] = {}
     for family in sites.differing_families():
         for ranks, peers, more in _odd_courses(sites, family):
@@ -184,7 +181,7 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
         group=group,
         seq=int(block.seq[at]),
         count=count,
-        row=int(block.rows[at]),
+        row=int(sites.facts.calls["row"][int(block.rows[at])]),
         even=len(ranks) == len(peers),
         proven=lone or bool(inside.any()),
     )

@@ -42,7 +42,7 @@ LAST_SHARE = 0.6
 """Share of collectives from which on a rank is last in most; on a device it is else late at the first of a step."""
 _BEFORE, _AFTER = (int(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
 """The beginning and the end of time, in nanoseconds."""
-MOST_OPERATIONS = 1 << 22
+MOST_OPERATIONS = 1 << 21
 """Most operations in which lateness is looked for, the newest of each rank: enough steps, and a fraction of the memory
 of the largest jobs."""
 SIGMAS = 2.5

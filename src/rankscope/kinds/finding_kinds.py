@@ -122,9 +122,10 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         name="extra-collective", worst="critical", status="mismatch", status_alone="mismatch",
         meaning="a few issued a collective that most of the group never did",
         absent="candidates", stands_alone=True,
-        rule="a few members issued it and the rest, which wait for nothing, never did: it is one too many",
+        rule="a few members issued a call that the rest did not: the rest waits for nothing and never comes to it, or "
+        "the lines that issue later calls show that the few are that call ahead",
         clears="py-spy of the others: if they are all stuck at one place that has nothing to do with {subject}, they "
-        "are the cause",
+        "are the cause; or a program in which all are meant to issue it",
     ),
     FindingKind(
         name="order-deadlock", worst="critical", meaning="groups were entered in different orders", stands_alone=True,
