@@ -210,7 +210,8 @@ import ctypes, os, sys, time
 def wait(what):
     while not what():
         time.sleep(0.01)
-wait(lambda: os.path.exists("dumps/stacks_rank_0.txt"))
+from rankscope.capture.fault_file import fault_file
+wait(lambda: fault_file()._path is not None)
 """
 CRASH = "\ndef crash():\n    ctypes.string_at(0)\ncrash()\n"
 
@@ -248,6 +249,11 @@ def test_a_crash_leaves_stacks_and_that_of_a_child_does_not(tmp_path: Path) -> N
 
 
 HELD = """
+import threading
+clock = next(thread for thread in threading.enumerate() if thread.name == "rankscope-stall")
+begun = clock._seen
+# a look comes behind the first time that the timer is wound
+wait(lambda: clock._seen != begun)
 def held():
     ctypes.PyDLL(None).usleep(4_000_000)
 held()
