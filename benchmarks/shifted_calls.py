@@ -69,9 +69,9 @@ def _compared(answer: Analysis, rank: int, call: Record, members: int) -> str:
     line = f":{STACKS[call.stack][2]['line']}"
     if answer.culprits == (rank,):
         return "exact" if answer.cause and line in answer.cause.title else "other line"
-    if answer.culprits:
-        return "accused"
-    return "allowed" if members == 2 and rank in answer.suspects else f"unnamed, {answer.status}"
+    if members == 2 and rank in answer.suspects:
+        return "allowed"
+    return "accused" if answer.culprits else f"unnamed, {answer.status}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -91,7 +91,7 @@ def test_a_call_that_one_rank_tries_again_is_told_as_such() -> None:
     assert "train.py:20" in cause.explanation
 
 
-def test_one_of_two_ranks_alone_is_not_chosen() -> None:
+def test_of_two_ranks_alone_both_are_named_by_low_confidence() -> None:
     job = JobBuilder(2)
     for number in range(4):
         step(job)
@@ -99,7 +99,7 @@ def test_one_of_two_ranks_alone_is_not_chosen() -> None:
             job.collective(ranks=[1], stack=[("log_metric", "metrics.py", 52)])
     got = analyse(job.build())
     assert got.status == "mismatch"
-    assert (got.culprits, got.suspects) == ((), (0, 1))
+    assert got.cause is not None and (got.culprits, got.cause.confidence) == ((0, 1), "low")
 
 
 def test_a_mismatch_leads_back_to_the_branch() -> None:

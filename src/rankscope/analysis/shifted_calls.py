@@ -28,9 +28,6 @@ ENOUGH_EQUAL = 16
 FEWEST_EQUAL = 3
 """Fewest calls behind the place that agree, up to the last one, if peers issue calls from the same line, too: two
 threads that issue calls may swap two of them."""
-MOST_FITTING = 8
-"""If more than this many times as many calls behind the place fit without a shift as do not, there is none: threads of
-one rank issue some calls in another order here and there, and whole steps look alike."""
 MOST_SWAPPED = 8
 """Most calls in a row that threads of one rank issue in another order than those of its peers."""
 MOST_COURSES = 64
@@ -75,6 +72,7 @@ def _root(sites: CallSites, shift: Shift, instance: Instance, graph: WaitGraph) 
     place = f"#{shift.seq} of {sites.facts.label(shift.group)}"
     line, lines = sites.line(shift.row), sites.lines(instance)
     who, number = ranks_text(shift.ranks), abs(shift.count)
+    either = tuple(sorted({*shift.ranks, shift.peer}))
     theirs = lines.get(shift.peer, line)
     if shift.count > 0:
         title = f"{who} issued {plural(number, 'call')} too many: {instance.op} {place}, at {line}"
@@ -86,13 +84,13 @@ def _root(sites: CallSites, shift: Shift, instance: Instance, graph: WaitGraph) 
         how += f" It is the first of {number:,} calls in a row, of all groups."
     root = Root(
         kind="extra-collective" if shift.count > 0 and not shift.even else "collective-mismatch",
-        culprits=() if shift.even else shift.ranks,
+        culprits=either if shift.even else shift.ranks,
         nodes=tuple(node for node in graph.edges if _is_held(node, shift)),
         focus=instance,
         title=title,
         explanation=f"{how} From there on each call of {who} in this group meets another one than it should: where "
         "operation and size are equal no library notices it, and the results are wrong.",
-        candidates=tuple(sorted({*shift.ranks, shift.peer})) if shift.even else (),
+        candidates=either if shift.even else (),
         notes={rank: f"issued #{shift.seq} at {line}" for rank, line in lines.items()},
         needs_stillness=False,
         next_steps=(f"Let all members take the same way at {line}: look for a condition on the rank or its data.",),
@@ -162,7 +160,12 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
     lone = count > 0 and block.token[at] not in other.token
     plain = min(run + 1, len(one) - first, len(other) - first)
     apart = np.count_nonzero(one.token[first : first + plain] != other.token[first : first + plain])
-    if MOST_FITTING * apart < plain:
+    usual = other.token[first:]
+    if abs(count) > 1 and np.count_nonzero(usual[: -abs(count)] != usual[abs(count) :]) <= abs(count):
+        # these calls are whole steps, which look alike wherever a line differs by design
+        return None
+    if apart <= abs(count) and not lone:
+        # fewer calls differ without a shift: threads issued some in another order, and whole steps look alike
         return None
     fewest = 1 if lone else max(FEWEST_EQUAL, abs(count))
     if run < (fewest if run == min(map(len, behind)) else max(fewest, ENOUGH_EQUAL)):
