@@ -107,6 +107,17 @@ def test_difference_that_the_group_got_over_is_no_finding(ranks: list[int], size
     assert not analyse(job.build()).is_critical
 
 
+def test_others_that_go_on_without_the_odd_rank_have_not_got_over_it() -> None:
+    """gloo marks operations as retired that failed: the others issue a step's worth before one of them waits."""
+    job = running()
+    job.collective(ranks=[1, 2, 3], library="gloo")
+    job.collective(ranks=[0], op="barrier", sizes="[]", library="gloo")
+    for _ in range(3):
+        job.collective(ranks=[1, 2, 3], library="gloo")
+    root = root_of(job)
+    assert (root.kind, root.culprit_ranks, root.confidence) == ("collective-mismatch", (0,), "high")
+
+
 def met(**more: Any) -> JobBuilder:
     """A job in which rank 3 once did something else than the others, and all went on."""
     job = running()

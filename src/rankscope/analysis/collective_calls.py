@@ -135,7 +135,7 @@ def find_disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> p
     """Instances (group, seq) whose members issued different operations, sorted by group and seq.
 
     Columns `ops`, `sizes` and `dtypes` tell what differs, `members` how many issued it, `finished` whether all are
-    done. `settled` is true if the group went on together afterwards: every member agreed on a later one and finished
+    done. `settled` is true if the group went on together afterwards: as many members agreed on a later one and finished
     it.
     """
     group, seq, code = instances.group, instances.seq, instances.code
@@ -147,17 +147,21 @@ def find_disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> p
     finished[code[(calls["state"] != "completed").to_numpy()]] = False
     table = pl.DataFrame({"group": group, "seq": seq, **differ, "members": members, "finished": finished})
     differs = pl.any_horizontal(*_COMPARED_COLUMNS)
-    found = table.filter(differs)
+    found = table.filter(differs).with_row_index("place")
     together = (
         table.filter(~differs & pl.col("finished") & (pl.col("members") > 1))
         .filter(pl.col("group").is_in(found["group"].implode()))
-        .group_by("group")
+        .group_by("group", "members")
         .agg(pl.col("seq").max().alias("together"))
     )
+    settled = (
+        found.join(together, on="group", suffix="_together")
+        .filter((pl.col("members_together") >= pl.col("members")) & (pl.col("seq") < pl.col("together")))["place"]
+        .unique()
+    )
     return (
-        found.join(together, on="group", how="left")
-        .with_columns((pl.col("seq") < pl.col("together").fill_null(-1)).alias("settled"))
-        .drop("together").cast({"group": pl.UInt32}).sort("group", "seq")
+        found.with_columns(pl.col("place").is_in(settled.implode()).alias("settled"))
+        .drop("place").cast({"group": pl.UInt32}).sort("group", "seq")
     )  # fmt: skip
 
 

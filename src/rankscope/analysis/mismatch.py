@@ -38,7 +38,7 @@ def find_mismatches(facts: Facts, cohorts: ReplicaCohorts) -> list[Root]:
     first = first.sort("settled", "group", "seq").unique("group", keep="first", maintain_order=True)
     settled = set(first.filter("settled").select("group", "seq").iter_rows())
     instances = calls_at(facts, first)
-    roots = [replace(_judge(facts, cohorts, instances[key]), settled=key in settled) for key in sorted(instances)]
+    roots = [_judge(facts, cohorts, instances[key], key in settled) for key in sorted(instances)]
     if roots and not facts.dataset.stacks.is_empty():
         sites = CallSites(facts)
         roots = [_with_branch(sites, root) for root in roots]
@@ -76,7 +76,7 @@ def _uneven(facts: Facts) -> pl.DataFrame:
     return found.join(calls.filter("equal"), on=["group", "seq"], how="semi")
 
 
-def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
+def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance, settled: bool) -> Root:
     votes = {rank: signature(e) for rank, e in instance.entries.items() if e.op}
     without_name = instance.group in facts.open_groups and is_unnamed(facts.dataset, instance.group)
     several = without_name and are_several(facts.dataset, instance.group)
@@ -100,6 +100,7 @@ def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
         candidates=() if right else tuple(culprits),
         notes={rank: f"issued {vote}" for rank, vote in votes.items()},
         needs_stillness=False,
+        settled=settled,
         next_steps=("Compare the stacks of the ranks at this operation: the branch that differs is the bug.",),
     )
     if right and instance.group in facts.open_groups:
@@ -108,7 +109,7 @@ def _judge(facts: Facts, cohorts: ReplicaCohorts, instance: Instance) -> Root:
         reasons += (UNNAMED_GROUP_REASON,)
     if all(e.state == "unknown" for e in instance.entries.values()):
         reasons += ("logs do not show whether it finished, and a lost line would shift the lines after it",)
-    elif all(not e.pending for e in instance.entries.values()):
+    elif all(not e.pending for e in instance.entries.values()) and (settled or instance.group not in facts.gloo_groups):
         reasons += ("it finished anyway: no hang, but wrong results",)
     return root if right and not reasons else root.weaken("medium" if right and not without_name else "low", *reasons)
 

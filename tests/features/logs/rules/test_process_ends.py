@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.assemble.sources import SourceFile
+from rankscope.features.stacks.captured_stacks import decode_captured
 from rankscope.schema.tables import AT_CRASH
 from tests.builders import JobBuilder
-from tests.features.logs.rules.processes import Processes, closed, waited
+from tests.features.logs.rules.processes import SECOND, Processes, closed, waited
+from tests.parsers.dumps import FRAMES, START_NS
 
 
 def roots(found: Analysis) -> list[tuple[str, tuple[int, ...]]]:
@@ -142,6 +146,63 @@ def test_a_silent_rank_that_took_its_stacks_in_a_crash_has_crashed() -> None:
     found = analyse(replace(made.dataset(), threads=threads))
     assert (roots(found), root(found).confidence) == ([("rank-failed", (2,))], "high")
     assert "rank 2 crashed, and the others lost their connection to it" in found.verdict
+
+
+def stacks(rank: int, *frames: str, crash: bool) -> SourceFile:
+    """A file of stacks that the capture leaves: `frames` of the main thread, innermost first."""
+    thread = "\n".join(["Thread 0x00000000000000a1 (most recent call first):", *(f"  File {f}" for f in frames)])
+    facts: dict[str, object] = {"rankscope_stacks": 1, "rank": rank, "pid": 100 + rank}
+    moment = {
+        "calls": "sleep",
+        "reason": "standstill",
+        "still_s": 61.0,
+        "stall_after": 60.0,
+        "time_ns": START_NS + 61 * SECOND,
+    }
+    head = json.dumps(facts if crash else facts | moment)
+    text = f"{head}\nFatal Python error: Aborted\n\n{thread}\n" if crash else f"{head}\n{thread}\n--\n"
+    snapshot = decode_captured(text.encode())
+    return SourceFile(f"stacks_rank_{rank}.txt", "py-spy", 1, None, None, snapshot)
+
+
+IN_ALL_REDUCE = '"/x/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce'
+
+
+def crashed_in_gloo(line: int) -> Finding:
+    made = Processes(4, steps=0)
+    for recorder in made.recorders:
+        recorder.frames = FRAMES[1:]
+    made.issue(*range(4))
+    made.issue(0, 1, 3)
+    made.fail(closed(), 0, 1, 3, at_s=5.01)
+    file = stacks(2, IN_ALL_REDUCE, f'"train.py", line {line} in train', crash=True)
+    (found,) = (f for f in analyse(made.dataset(more=(file,))).findings if f.root_cause)
+    assert (found.kind, found.culprit_ranks) == ("rank-failed", (2,))
+    return found
+
+
+def test_a_rank_that_gloo_aborts_at_the_line_of_the_others_may_have_met_the_wrong_size_of_another() -> None:
+    found = crashed_in_gloo(88)
+    assert found.confidence == "medium"
+    assert found.confidence_reasons == ("the rank at the other end may be the one whose size is wrong",)
+
+
+def test_a_rank_that_gloo_aborts_at_a_line_of_its_own_left_the_way_of_the_others() -> None:
+    found = crashed_in_gloo(150)
+    assert found.confidence == "high"
+    assert "from train.py:150, and the others from train.py:88" in found.explanation
+
+
+def test_where_no_recorder_holds_a_send_the_rank_that_stood_in_its_own_code_did_not_come() -> None:
+    made = Processes(4, steps=0)
+    made.fail(waited(), 0, 1, 3, at_s=65)
+    made.end(2, 66, "terminated")
+    found = root(made.analysis())
+    assert (found.kind, found.culprit_ranks, found.confidence) == ("missing-rank", (2,), "medium")
+    file = stacks(2, '"train.py", line 75 in read_more', '"train.py", line 86 in step', crash=False)
+    found = root(analyse(made.dataset(more=(file,))))
+    assert (found.culprit_ranks, found.confidence) == ((2,), "high")
+    assert "Its stack, taken while it stood still, shows it sleeping." in found.explanation
 
 
 def test_a_rank_that_ended_well_may_have_closed_the_connections_and_not_the_one_that_noted_nothing() -> None:

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePath
 
 import polars as pl
 
 from rankscope.analysis.collective_calls import IS_PENDING
+from rankscope.analysis.host_stacks import HostStack, host_stacks, own_frames
 from rankscope.analysis.model import Confidence, Evidence, Finding
 from rankscope.features.logs.rules.end_timeline import STOP_REASONS, JobEnds, RankEnd, read_ends
 from rankscope.features.logs.rules.failures import split_timely
 from rankscope.features.logs.rules.log_lines import LogEvidence, apart_ns
 from rankscope.kinds.event_kinds import EVENTS
-from rankscope.schema.tables import AT_CRASH
+from rankscope.schema import Frame
+from rankscope.schema.tables import AT_CRASH, AT_STANDSTILL
 from rankscope.text.wording import ranks_text
 
 MOST_EVIDENCE = 4
@@ -127,14 +130,8 @@ class _FirstExitJudge:
             return self._left(left)
         if len(suspects) > 1 or not sure or any(map(self._may_have_waited, silent)):
             return self._open(suspects)
-        if not stopped and silent[0] in self._crashed:
-            return self._named(
-                silent,
-                "rank-failed",
-                f"rank {silent[0]} crashed, and the others lost their connection to it",
-                "Its process took the stacks of its threads when a signal of a crash (SIGABRT, SIGSEGV, SIGBUS) came.",
-                "Read its stack at the crash, and the end of its log.",
-            )
+        if not stopped and (stack := self._crash_of(silent[0])) is not None:
+            return self._crashed(silent[0], stack)
         if not stopped:
             return self._named(
                 silent,
@@ -154,11 +151,45 @@ class _FirstExitJudge:
             f"Who sent that signal to rank {rank}? The scheduler, a health check, or a person.",
         )
 
+    def _crash_of(self, rank: int) -> HostStack | None:
+        """The stacks that a process took when it crashed."""
+        stack = host_stacks(self.logs.dataset, [rank]).get(rank)
+        return stack if stack is not None and stack.tool == AT_CRASH else None
+
+    def _crashed(self, rank: int, stack: HostStack) -> Finding:
+        """The finding of a rank that crashed. gloo aborts a process that gets more data than it expects, so a rank that
+        crashed in a collective of gloo is at fault only if it came there from another line than the others."""
+        title = f"rank {rank} crashed, and the others lost their connection to it"
+        took = "Its process took the stacks of its threads when a signal of a crash (SIGABRT, SIGSEGV, SIGBUS) came."
+        libraries = self.logs.dataset.ops.filter(pl.col("rank") == rank)["library"].unique().to_list()
+        if not stack.communicates or libraries != ["gloo"]:
+            return self._named(
+                (rank,), "rank-failed", title, took, "Read its stack at the crash, and the end of its log."
+            )
+        aborts = f"{took} gloo aborts a process that gets more data than it expects from another rank."
+        here, there = _line_of(stack.trains.own), {_line_of(own) for own in self._last_lines.values()}
+        if here and len(there) == 1 and here not in there and None not in there:
+            line = there.pop()
+            text = f"{aborts} Rank {rank} came to this collective from {here}, and the others from {line}."
+            step = f"Find out why rank {rank} was at {here} there, and the others at {line}."
+            return self._named((rank,), "rank-failed", title, text, step)
+        return self._named(
+            (rank,),
+            "rank-failed",
+            title,
+            aborts,
+            "Compare the sizes, splits and types that this rank and the others pass to this operation.",
+            "medium",
+            "the rank at the other end may be the one whose size is wrong",
+        )
+
     @cached_property
-    def _crashed(self) -> frozenset[int]:
-        """Ranks whose process took its stacks when it crashed."""
-        stacks = self.logs.dataset.threads.filter(pl.col("tool") == AT_CRASH)
-        return frozenset(stacks["rank"].drop_nulls().to_list())
+    def _last_lines(self) -> dict[int, tuple[Frame, ...]]:
+        """The job's own frames of the newest collective of each harmed rank."""
+        dataset = self.logs.dataset
+        ops = dataset.ops.filter(~pl.col("is_p2p") & pl.col("rank").is_in([end.rank for end in self.scene.harmed]))
+        newest = ops.group_by("rank", maintain_order=True).last().select("rank", "stack_id")
+        return {rank: () if at is None else own_frames(dataset.stack(at)) for rank, at in newest.iter_rows()}
 
     def of_code(self) -> Finding | None:
         """The finding if one rank ended by an exit code or a signal that nothing explains, and others were harmed.
@@ -199,11 +230,18 @@ class _FirstExitJudge:
         rank, end = suspects[0], scene.ends.get(suspects[0])
         came = "came too late" if late else "did not come"
         then = f" After that it {end.line.text}." if end is not None and not late else ""
+        title = f"rank {rank} {came}: the others gave up waiting"
+        text = f"Every other rank waited until its timeout, or lost its connection to one that had.{then}"
+        stack = host_stacks(self.logs.dataset, [rank]).get(rank)
+        if stack is not None and stack.tool == AT_STANDSTILL and stack.is_away:
+            doing = f"Its stack, taken while it stood still, shows it {stack.activity.words}."
+            step = f"Find out why rank {rank} stays there."
+            return self._named((rank,), "missing-rank", title, f"{text} {doing}", step)
         return self._named(
             (rank,),
             "missing-rank",
-            f"rank {rank} {came}: the others gave up waiting",
-            f"Every other rank waited until its timeout, or lost its connection to one that had.{then}",
+            title,
+            text,
             f"Look at the stack of rank {rank}, or read the end of its log: that is where it stayed.",
             "medium",
             "no record shows what it did meanwhile",
@@ -224,7 +262,8 @@ class _FirstExitJudge:
             for victim in harmed
             if (other := fronts.get((victim, group))) is not None and other.enqueued is not None
         ]
-        return any(last < other for last, other in issued) if issued else None
+        # where no collective was recorded, they waited for what no recorder holds, such as a send of gloo
+        return any(last < other for last, other in issued) if any(map(any, issued)) else None
 
     @cached_property
     def _written_ns(self) -> dict[int, int]:
@@ -332,6 +371,11 @@ class _FirstExitJudge:
         ends = [end for rank in ranks if (end := self.scene.ends.get(rank)) is not None]
         others = sorted((e for e in self.scene.harmed if e not in ends), key=lambda e: e.line.time_ns or 0)
         return tuple(end.line.evidence() for end in (*ends, *others[:MOST_EVIDENCE]))
+
+
+def _line_of(frames: Sequence[Frame]) -> str | None:
+    """ "train.py:9", the innermost of these frames."""
+    return f"{PurePath(frames[0].file).name}:{frames[0].line}" if frames else None
 
 
 def _after(issued_ns: int | None, end: RankEnd, other: RankEnd) -> bool:
