@@ -27,6 +27,8 @@ from rankscope.text.wording import ranks_text
 
 MOST_EVIDENCE = 4
 TERMINATED = "terminated"
+LAST_COLLECTIVES = 64
+"""A rank that crashed is at most so many collectives behind the others, which may launch some and wait for none."""
 ALIVE_NS = 2_000_000_000
 """A dump this long after the end of the others shows that a rank was still alive."""
 _KILLED_NOTE = "A process that is killed (SIGKILL, out of memory), aborts or calls os._exit cannot note that it ends."
@@ -167,9 +169,9 @@ class _FirstExitJudge:
                 (rank,), "rank-failed", title, took, "Read its stack at the crash, and the end of its log."
             )
         aborts = f"{took} gloo aborts a process that gets more data than it expects from another rank."
-        here, there = _line_of(stack.trains.own), {_line_of(own) for own in self._last_lines.values()}
-        if here and len(there) == 1 and here not in there and None not in there:
-            line = there.pop()
+        here, there = _line_of(stack.trains.own), self._last_lines
+        if here and there and None not in there and here not in there:
+            line = there[-1]
             text = f"{aborts} Rank {rank} came to this collective from {here}, and the others from {line}."
             step = f"Find out why rank {rank} was at {here} there, and the others at {line}."
             return self._named((rank,), "rank-failed", title, text, step)
@@ -184,12 +186,17 @@ class _FirstExitJudge:
         )
 
     @cached_property
-    def _last_lines(self) -> dict[int, tuple[Frame, ...]]:
-        """The job's own frames of the newest collective of each harmed rank."""
+    def _last_lines(self) -> list[str | None]:
+        """The job's own lines of the newest collectives of the harmed ranks, the newest last; None where it is unknown.
+
+        Some of them: a rank that crashed may be some collectives behind the others."""
         dataset = self.logs.dataset
         ops = dataset.ops.filter(~pl.col("is_p2p") & pl.col("rank").is_in([end.rank for end in self.scene.harmed]))
-        newest = ops.group_by("rank", maintain_order=True).last().select("rank", "stack_id")
-        return {rank: () if at is None else own_frames(dataset.stack(at)) for rank, at in newest.iter_rows()}
+        newest = (
+            ops.group_by("rank", maintain_order=True).tail(LAST_COLLECTIVES).sort("created_ns", maintain_order=True)
+        )
+        stacks = newest["stack_id"].unique(maintain_order=True).to_list()
+        return [None if at is None else _line_of(own_frames(dataset.stack(at))) for at in stacks]
 
     def of_code(self) -> Finding | None:
         """The finding if one rank ended by an exit code or a signal that nothing explains, and others were harmed.
@@ -215,7 +222,11 @@ class _FirstExitJudge:
         scene = self.scene
         stopped = [end.rank for end in scene.ends.values() if end.reason in STOP_REASONS]
         exits = [end.rank for end in scene.ends.values() if end.reason == "exit"]
-        silent = [rank for rank in (*exits, *stopped, *scene.silent, *scene.own) if self._behind(rank) is not False]
+        silent = [
+            rank
+            for rank in (*exits, *stopped, *scene.silent, *scene.own)
+            if self._behind(rank) is not False or self._away(rank) is not None
+        ]
         # harmed ranks that issued an operation only after another had given up waiting
         gave_up = [end for end in scene.harmed if end.gave_up and end.line.time_ns is not None]
         newest = dict(self.logs.dataset.ops.group_by("rank").agg(pl.col("created_ns").max()).iter_rows())
@@ -232,8 +243,7 @@ class _FirstExitJudge:
         then = f" After that it {end.line.text}." if end is not None and not late else ""
         title = f"rank {rank} {came}: the others gave up waiting"
         text = f"Every other rank waited until its timeout, or lost its connection to one that had.{then}"
-        stack = host_stacks(self.logs.dataset, [rank]).get(rank)
-        if stack is not None and stack.tool == AT_STANDSTILL and stack.is_away:
+        if (stack := self._away(rank)) is not None:
             doing = f"Its stack, taken while it stood still, shows it {stack.activity.words}."
             step = f"Find out why rank {rank} stays there."
             return self._named((rank,), "missing-rank", title, f"{text} {doing}", step)
@@ -246,6 +256,11 @@ class _FirstExitJudge:
             "medium",
             "no record shows what it did meanwhile",
         )
+
+    def _away(self, rank: int) -> HostStack | None:
+        """The stacks of a rank that stood still outside of any communication."""
+        stack = host_stacks(self.logs.dataset, [rank]).get(rank)
+        return stack if stack is not None and stack.tool == AT_STANDSTILL and stack.is_away else None
 
     def _behind(self, rank: int) -> bool | None:
         """Whether a rank never issued an operation of a harmed rank in a group of both; None if it is unknown."""
@@ -347,6 +362,9 @@ class _FirstExitJudge:
             evidence=self._evidence(ranks),
             next_steps=(step,),
         )
+        if any(self._behind(rank) is False for rank in ranks):
+            # they waited for something else than a recorded collective
+            return finding
         # the collective in which the first harmed rank waited for the culprit
         ops = self.logs.dataset.ops.with_row_index("row").filter(~pl.col("is_p2p") & pl.col("seq").is_not_null())
         newest = ops.group_by("rank", maintain_order=True).last().select("rank", "group", "seq", "op", "row")
