@@ -196,3 +196,16 @@ def test_from_files(tmp_path: Path) -> None:
     made = load([tmp_path])
     assert made.repeats.select("rank", "progressed").rows() == [(0, False), (1, False)]
     assert made.files.filter("used")["path"].to_list() == ["t1/nccl_trace_rank_0", "t1/nccl_trace_rank_1"]
+
+
+def test_a_counter_of_gloo_that_goes_back_makes_no_dump_older() -> None:
+    """gloo retires operations out of order, on the threads that wait for them."""
+    made = job(2, library="gloo")[0]
+    for _ in range(3):
+        made.collective(state="scheduled", retired=True)
+    made.status["0"][2] = 3
+    early = made.pickle()
+    made.status["0"][2] = 2
+    assert repeats({"history/1_fr_trace_rank_0": (early, T0), "fr_trace_rank_0": (made.pickle(), T1)})[0][1:4] == (
+        "history/1_fr_trace_rank_0", 30, 90,
+    )  # fmt: skip

@@ -36,6 +36,7 @@ PROGRAMS = sorted(
 SMALLEST: dict[str, str] = {
     "benchmarks/accuracy.py": "--seeds 1 --faults host-stuck --kinds hook --processes 1",
     "benchmarks/dump_ways.py": f"{SAMPLE}/comm_lib_trace_rank_0 --times 1",
+    "benchmarks/gloo_jobs.py": "--only",
     "benchmarks/init_speed.py": "--ranks 2 --times 1",
     "benchmarks/lane_frames.py": f"{SAMPLE} 1 --rounds 1",
     "benchmarks/log_memory.py": "--gb 0.001 --kinds operations",
@@ -65,6 +66,7 @@ SMALLEST: dict[str, str] = {
 """By program its smallest arguments; OUT is an empty folder."""
 NOT_RUN = {
     "benchmarks/capture.py": "forks ranks that train: not from a process with threads",
+    "benchmarks/gloo_job.py": "a rank of benchmarks/gloo_jobs.py",
     "benchmarks/healthy_memory.py": "a real job; tests/features/memory/rules/test_healthy_jobs.py runs it",
     "benchmarks/memory_job.py": "a rank of benchmarks/healthy_memory.py",
     "benchmarks/numbers_overhead.py": "forks ranks that train: not from a process with threads",

@@ -186,11 +186,16 @@ def _distinct(sources: list[SourceFile]) -> list[SourceFile]:
 
 
 def _worth(source: SourceFile) -> tuple[int, int, int, bool, bool, int, str]:
-    """Order of copies: the newest by events and by counters, the most rows, stacks, written groups, the file's time."""
+    """Order of copies: the newest by events and by counters, the most rows, stacks, written groups, the file's time.
+
+    gloo retires operations out of order, so its counter of completed ones goes back, too.
+    """
     dump = source.dump or Dump()
     resolved = any(group.name for group in dump.config)
     newest = source.span[1] if source.span else 0
-    counted = sum(status.enqueued + status.started + status.completed for status in dump.status or ())
+    counted = sum(status.enqueued + status.started for status in dump.status or ())
+    if source.libraries != {"gloo"}:
+        counted += sum(status.completed for status in dump.status or ())
     written = source.mtime_ns or 0
     return newest, counted, dump.rows, bool(dump.stacks), resolved, written, source.shown
 
