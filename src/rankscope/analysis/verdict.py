@@ -87,14 +87,15 @@ def _shared(findings: Sequence[Finding], places: Places) -> str:
 
 
 def with_records(facts: Facts, analysis: Analysis, told: Sequence[Finding], alone: str, quiet: str) -> Analysis:
-    """The analysis with findings from records that ranks wrote beside their operations, behind the causes.
+    """The analysis with findings from records that ranks wrote beside their operations, behind causes and what is
+    critical.
 
     Where nothing is critical, the first warning stands behind the verdict. If nothing else was read, that is `alone`
     ("samples of memory"), or with `quiet` behind it where nothing warns.
     """
-    causes = [f for f in analysis.findings if f.root_cause]
-    rest = [f for f in analysis.findings if not f.root_cause]
-    known = replace(analysis, findings=(*causes, *told, *rest))
+    leading = [f for f in analysis.findings if f.root_cause or f.severity == "critical"]
+    rest = [f for f in analysis.findings if f not in leading]
+    known = replace(analysis, findings=(*leading, *told, *rest))
     if any(f.severity == "critical" for f in analysis.findings):
         return known
     warned = next((f for f in told if f.severity == "warning"), None)

@@ -212,6 +212,15 @@ def test_where_no_collective_is_recorded_the_rank_that_did_not_give_up_did_not_c
     assert (found.kind, found.culprit_ranks, found.confidence) == ("missing-rank", (2,), "medium")
 
 
+def test_a_rank_that_waited_for_a_connection_while_the_others_gave_up_is_only_a_candidate() -> None:
+    made = Processes(4, steps=0)
+    made.fail(waited(), 0, 1, 3, at_s=65)
+    made.end(2, 66, "terminated")
+    setup = '"/x/site-packages/torch/distributed/distributed_c10d.py", line 2100 in _new_process_group_helper'
+    file = stacks(2, setup, '"train.py", line 12 in setup', crash=False)
+    assert candidates(analyse(made.dataset(more=(file,)))) == (2,)
+
+
 def test_where_no_recorder_holds_a_send_the_rank_that_stood_in_its_own_code_did_not_come() -> None:
     made = Processes(4)
     made.fail(waited(), 0, 1, 3, at_s=65)

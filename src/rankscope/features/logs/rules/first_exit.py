@@ -239,6 +239,10 @@ class _FirstExitJudge:
         if len(suspects) != 1 or len(silent) > len(scene.harmed):
             return self._open(suspects) if 1 < len(suspects) < len(scene.harmed) else None
         rank, end = suspects[0], scene.ends.get(suspects[0])
+        seen = host_stacks(self.logs.dataset, suspects).get(rank)
+        if seen is not None and seen.communicates:
+            # it waited, too: for a connection, or in a call to others
+            return self._open(suspects)
         came = "came too late" if late else "did not come"
         then = f" After that it {end.line.text}." if end is not None and not late else ""
         title = f"rank {rank} {came}: the others gave up waiting"
