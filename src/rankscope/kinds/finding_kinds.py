@@ -76,6 +76,8 @@ class FindingKind:
     """A broken node may cause it: a host with all culprits is to be drained."""
     of_settings: bool = False
     """It is reported beside the settings in question."""
+    blames_nobody: bool = False
+    """It accuses no rank, however sure it is."""
     rule: str = ""
     """The rule that accuses somebody, for `--why`; "" where the explanation has it."""
     clears: str = "a newer dump in which it has moved on"
@@ -161,6 +163,26 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         name="numeric-divergence", worst="critical", status="mismatch", status_alone="mismatch", drains_node=True,
         meaning="values are not what the inputs and the format of numbers allow", stands_alone=True,
         clears="a record of the same step in which {subject} keeps the rule",
+    ),
+    FindingKind(
+        name="loss-not-finite", worst="critical", status="failed", status_alone="failed", blames_nobody=True,
+        meaning="a loss or gradient norm that a trainer printed is not finite any more, up to the end of its log",
+    ),
+    FindingKind(
+        name="steps-skipped", worst="warning", status="unknown", status_alone="unknown", blames_nobody=True,
+        meaning="a trainer prints, up to the end of its log, that steps are skipped or that iterations are nan",
+    ),
+    FindingKind(
+        name="loss-jump", worst="warning", status="unknown", status_alone="unknown", blames_nobody=True,
+        meaning="a loss that a trainer printed jumps and does not come back",
+    ),
+    FindingKind(
+        name="steps-slower", worst="warning", status="slow", status_alone="slow", blames_nobody=True,
+        meaning="the steps of a job take longer from one step on, by what its trainer printed",
+    ),
+    FindingKind(
+        name="values-not-finite", worst="warning", status="unknown", status_alone="unknown", blames_nobody=True,
+        meaning="a value that a trainer printed was not finite for a time",
     ),
     FindingKind(
         name="straggler", worst="warning", status="slow", status_alone="slow",
