@@ -1,4 +1,4 @@
-"""What the steps that a trainer printed show."""
+"""Steps that a trainer printed, as series, and the places at which they break."""
 
 from __future__ import annotations
 
@@ -35,6 +35,17 @@ class PrintedSeries:
     """How often its step goes back."""
     since: int = 0
     """Index of the first value after the last restart."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other holds the same values."""
+        return isinstance(other, PrintedSeries) and all(
+            np.array_equal(mine, theirs, equal_nan=True) if isinstance(mine, np.ndarray) else mine == theirs
+            for mine, theirs in ((getattr(self, name), getattr(other, name)) for name in self.__dataclass_fields__)
+        )
+
+    def __hash__(self) -> int:
+        """The hash of what names it."""
+        return hash((self.file, self.printer, self.raw_name))
 
     def place(self, at: int) -> str:
         """The step of a value in words; where no step is printed, its place among the prints."""

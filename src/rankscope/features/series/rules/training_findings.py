@@ -110,9 +110,9 @@ class _StepWriter:
         return Finding(
             kind="loss-not-finite", severity="critical", title=f"{what} is {value} {since}{beside}",
             explanation=" ".join([
-                f"{plural(int((~np.isfinite(series.values[at:])).sum()), 'print')} of {series.values.size - at:,} since "
-                "then are not finite: what the optimizer does with such gradients is lost for every rank.",
-                *told, "No rank is to blame for what a log of steps shows.",
+                *([f"None of the {plural(series.values.size - at, 'print')} since then is finite."]
+                  if not np.isfinite(series.values[at:]).any() else []),
+                *told, "A log of steps does not show in which module, or on which rank, it began.",
             ]),
             confidence="high", evidence=tuple(self._around(first)),
         )  # fmt: skip
@@ -208,7 +208,7 @@ class _StepWriter:
         return ", while the loss is finite" if values.size and np.isfinite(values).all() else ""
 
     def _causes(self, broken: SeriesBreak) -> Iterator[str]:
-        """What stood around a break."""
+        """Sentences on the gradients, scales and rates around a break."""
         norm = self._of(broken, "grad_norm")
         if norm is not None and broken.series.name == "loss":
             yield from self._norm_before(*norm)
@@ -256,8 +256,14 @@ class _StepWriter:
         for at in range(max(0, broken.at - PRINTS_BEFORE), min(series.values.size, broken.at + PRINTS_SINCE)):
             low = int(series.lines[at - 1]) if at else -1
             parts = []
-            for other in self._beside[printer_of(series)]:
+            order = list(WORDS)
+            for other in sorted(
+                self._beside[printer_of(series)],
+                key=lambda other: order.index(other.name) if other.name in order else len(order),
+            ):
                 places = np.flatnonzero((other.lines > low) & (other.lines <= series.lines[at]))
-                if places.size and (other.name in WORDS or other is series):
+                if not places.size or (other.name in ("skipped", "nans") and not other.values[places[-1]]):
+                    continue
+                if other.name in WORDS or other is series:
                     parts.append(f"{self._what(other).removeprefix('the ')} {number_text(other.values[places[-1]])}")
             yield Evidence(f"{series.place(at)}: {', '.join(parts)}", file=path, line=int(series.lines[at]))
