@@ -17,9 +17,12 @@ PRINTED = {
 """Columns of one log, in its order."""
 Places = npt.NDArray[np.int64]
 KEPT = ("loss", "grad_norm", "lr", "loss_scale", "step_s", "skipped", "nans")
-"""Quantities whose values are all kept; of any other those that are not finite, and the first."""
+"""Quantities whose values are all kept, as those of losses are; of any other those that are not finite, and the first.
+"""
 OVERFLOW = "overflow"
 """Name of a loss scale that a gradient overflow made smaller."""
+LOSSES = "(?i)loss"
+"""Names of losses, those of an evaluation too."""
 MOST_VALUES = 1 << 21
 """Most finite values of one log; more are dropped."""
 _OVERFLOW = r"(?i)overflow.{0,200}?skipping step.{0,200}?reducing (?:loss scale )?to ([0-9][0-9.e+]{0,20}[0-9]|[0-9])"
@@ -64,7 +67,8 @@ class TrainingLines:
         rows = self._reader.result().join(
             lines.select("line", "offset").unique("line"), on="line", how="left", maintain_order="left"
         )
-        worth = pl.col("name").is_in(KEPT) | ~pl.col("value").is_finite() | pl.col("raw_name").is_first_distinct()
+        whole = pl.col("name").is_in(KEPT) | pl.col("raw_name").str.contains(LOSSES)
+        worth = whole | ~pl.col("value").is_finite() | pl.col("raw_name").is_first_distinct()
         self._keep(rows.filter(worth).rename({"rank": "printer"}).select(*PRINTED).cast(PRINTED))  # type: ignore[arg-type]
         self._keep(_overflows(lines))
 

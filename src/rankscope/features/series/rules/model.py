@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.analysis.model import FeaturePart
+from rankscope.features.series.read.training_lines import OVERFLOW
 
 Values = npt.NDArray[np.float64]
 Lines = npt.NDArray[np.int64]
@@ -63,9 +64,9 @@ class SeriesBreak(NamedTuple):
     end: int
     """Index behind the last of them; the number of values if the series ends so."""
     before: float
-    """The usual value before; NaN without any."""
+    """The usual value before, or the last one that was finite; NaN without any."""
     after: float
-    """The usual value since."""
+    """The usual value since, or the first that is not finite."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,11 @@ class TrainingResults:
 
     @property
     def longest(self) -> PrintedSeries:
-        """The series with the most prints, a loss before others."""
-        return max(self.series, key=lambda series: (series.name == "loss", series.values.size))
+        """The series with the most steps, or prints; those that count skipped steps last."""
+        return max(
+            self.series,
+            key=lambda series: (series.name != OVERFLOW, int(np.isfinite(series.steps).sum()), series.values.size),
+        )
 
 
 TRAINING_RESULTS = FeaturePart[TrainingResults]("training")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from rankscope.features.series.read.training_lines import KEPT
+from rankscope.features.series.read.training_lines import OVERFLOW
 from rankscope.features.series.rules.model import Lines, PrintedSeries, SeriesBreak, Values
 
 WINDOW = 10
@@ -27,6 +27,8 @@ LEAST_STRIDE_NS = 10 * 1_000_000_000
 """Least time between two prints, so that seconds as printed are exact enough."""
 FEWEST_SKIPPED = 5
 """Fewest prints in a row with skipped steps in each."""
+SMALL_SCALE = 64.0
+"""A loss scale that is so small is of no use any more: a scaler that works keeps thousands."""
 STUCK = 0.5
 """Share of values that are not finite since the first one, from which on a series is lost."""
 FEWEST_NORMS = 3
@@ -62,7 +64,8 @@ def series_breaks(series: Sequence[PrintedSeries]) -> list[SeriesBreak]:
     ends = {printer_of(part): int(part.lines[-1]) for part in sorted(series, key=lambda part: int(part.lines[-1]))}
     breaks: list[SeriesBreak | None] = []
     for part in series:
-        lost = _not_finite(part, ends[printer_of(part)])
+        losses = [other for other in series if other.name == "loss" and printer_of(other) == printer_of(part)]
+        lost = _not_finite(part, ends[printer_of(part)], part.raw_name == "loss" and len(losses) > 1)
         breaks.append(lost)
         if part.name == "loss" and lost is None and printer_of(part) not in by_policy:
             breaks.append(_jump(part))
@@ -70,6 +73,8 @@ def series_breaks(series: Sequence[PrintedSeries]) -> list[SeriesBreak]:
             breaks.append(_slower_by_clock(part))
         if part.name in ("skipped", "nans"):
             breaks.append(_skipping(part))
+        if part.name == OVERFLOW:
+            breaks.append(_overflowing(part, ends[printer_of(part)]))
         if part.name == "step_s":
             breaks.append(_slower(part, part.values[part.since :], np.arange(part.since, part.values.size)))
     return sorted(
@@ -86,10 +91,14 @@ def printer_of(series: PrintedSeries) -> tuple[int, int | None]:
     return series.file, series.printer
 
 
-def _not_finite(series: PrintedSeries, end_line: int) -> SeriesBreak | None:
-    """Where a loss or norm is not finite any more; where it was so for a time, that. `end_line` is the last print."""
-    known = series.name in ("loss", "grad_norm")
-    if not known and (series.name in KEPT or _OF_TRAINING.search(series.raw_name) is None):
+def _not_finite(series: PrintedSeries, end_line: int, is_beside: bool) -> SeriesBreak | None:
+    """Where a loss or norm is not finite any more; where it was so for a time, that.
+
+    `end_line` is the line of the last print. `is_beside`: it is the mean that a progress bar of Lightning shows beside
+    a loss, and which is nan where a program optimizes by hand.
+    """
+    known = series.name == "grad_norm" or "loss" in series.raw_name.lower()
+    if series.name == "loss_scale" or not (known or _OF_TRAINING.search(series.raw_name)):
         return None
     bad = ~np.isfinite(series.values)
     if not bad.any():
@@ -100,15 +109,14 @@ def _not_finite(series: PrintedSeries, end_line: int) -> SeriesBreak | None:
     if known and bad[first:].mean() < STUCK:
         # it came back, and was lost again
         start = end - int((~bad[:end])[::-1].argmax())
-    usual = series.values[max(0, start - WINDOW) : start]
-    usual = usual[np.isfinite(usual)]
-    before = float(np.median(usual)) if known and usual.size else float("nan")
-    if known:
-        lost = end == count and (series.name == "loss" or count - start >= FEWEST_NORMS or bool(bad.all()))
+    finite = np.flatnonzero(~bad[:start])
+    before = float(series.values[finite[-1]]) if known and finite.size else float("nan")
+    if series.name == "grad_norm":
+        lost = end == count and (count - start >= FEWEST_NORMS or bool(bad.all()))
     else:
-        # only values that are not finite are known of it
-        lost = int(series.lines[end - 1]) == end_line and end - start > 1 and not _OF_EVALUATION.search(series.raw_name)
-    if lost:
+        # of a norm with another name only the values that are not finite are known
+        lost = end == count and (known or int(series.lines[-1]) == end_line)
+    if lost and not _OF_EVALUATION.search(series.raw_name) and not (is_beside and bad.all()):
         return SeriesBreak("not-finite", series, start, count, before, float(series.values[start]))
     return SeriesBreak("passing", series, first, end, before, float(series.values[first]))
 
@@ -144,6 +152,22 @@ def _skipping(series: PrintedSeries) -> SeriesBreak | None:
     if series.name == "skipped" and (run < FEWEST_SKIPPED or not _all_skipped(series, at, grows)):
         return None
     return SeriesBreak("skipping", series, at, skipped.size, 0.0, float(values[-1]))
+
+
+def _overflowing(series: PrintedSeries, end_line: int) -> SeriesBreak | None:
+    """The first of the overflows up to the end of the log, after which hardly any loss scale is left.
+
+    A scaler begins with a scale that is far too large: then it skips a few steps, and finds the right one.
+    """
+    if series.values.size < FEWEST_SKIPPED or series.values[-1] > SMALL_SCALE:
+        return None
+    gaps = np.diff(np.append(series.lines, end_line))
+    if gaps[-1] > gaps[:-1].max():
+        return None
+    at = series.values.size - FEWEST_SKIPPED
+    while at and gaps[at - 1] <= 2 * np.median(gaps[at:]) + 1 and series.values[at - 1] >= series.values[at]:
+        at -= 1
+    return SeriesBreak("skipping", series, at, series.values.size, float(series.values[at]), float(series.values[-1]))
 
 
 def _all_skipped(series: PrintedSeries, at: int, grows: bool) -> bool:

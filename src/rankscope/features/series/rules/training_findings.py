@@ -61,13 +61,12 @@ def _is_warned(analysis: Analysis) -> bool:
 def steps_text(results: TrainingResults) -> str:
     """The steps of a job in words: "120 steps (1 to 120)"."""
     longest = results.longest
-    steps = longest.steps[np.isfinite(longest.steps)]
+    steps = np.unique(longest.steps[np.isfinite(longest.steps)])
     if not steps.size:
         return plural(longest.values.size, "printed step")
-    low, high = int(steps.min()), int(steps.max())
-    count = np.unique(steps).size
-    every = "" if count == high - low + 1 else f", {count:,} of them printed"
-    return f"steps {low:,} to {high:,}{every}" if high > low else f"step {low:,}"
+    low, high = int(steps[0]), int(steps[-1])
+    what = "step" if steps.size == high - low + 1 else "printed step"
+    return f"{plural(steps.size, what)} ({low:,}{f' to {high:,}' if high > low else ''})"
 
 
 def number_text(value: float) -> str:
@@ -99,13 +98,17 @@ class _StepWriter:
             yield self._passing(passing, bool(lost))
 
     def _not_finite(self, breaks: Sequence[SeriesBreak]) -> Finding:
-        losses = [broken for broken in breaks if broken.series.name != "grad_norm"]
-        first = (losses or breaks)[0]
+        order = ("loss", "grad_norm")
+        named = [broken for broken in breaks if broken.series.name in order]
+        first = min(named or breaks, key=lambda broken: order.index(broken.series.name) if named else 0)
         series, at = first.series, first.at
         what, value = self._what(series), number_text(first.after)
-        earlier = f" ({number_text(first.before)} before)" if np.isfinite(first.before) else ""
-        since = f"from {series.place(at)} on{earlier}" if at else f"from its first print on ({series.place(0)})"
-        beside = "" if losses else self._loss_beside(first)
+        finite = np.flatnonzero(np.isfinite(series.values[:at]))
+        since = f"from its first print on ({series.place(0)})"
+        if finite.size:
+            last = int(finite[-1])
+            since = f"from {series.place(at)} on ({number_text(float(series.values[last]))} at {series.place(last)})"
+        beside = self._loss_beside(first) if series.name == "grad_norm" else ""
         told = [*self._causes(first), *self._others(breaks, first)]
         return Finding(
             kind="loss-not-finite", severity="critical", title=f"{what} is {value} {since}{beside}",
@@ -124,11 +127,10 @@ class _StepWriter:
             span = series.place(broken.at)
             last = series.place(broken.end - 1)
             until = "" if last == span else f" to {last}"
-            named = series.name in ("loss", "grad_norm")
-            back = ", and finite again behind it" if named and broken.end < series.values.size else ""
+            back = ", and finite again behind it" if broken.end < series.values.size else ""
             said.append(f"{self._what(series)} is {number_text(broken.after)} at {span}{until}{back}.")
         first = breaks[0]
-        serious = not is_lost and any(broken.series.name == "loss" for broken in breaks)
+        serious = not is_lost and any(broken.series.name == "loss" and np.isfinite(broken.before) for broken in breaks)
         return Finding(
             kind="values-not-finite", severity="warning" if serious else "info",
             title=f"{self._what(first.series)} is {number_text(first.after)} at {first.series.place(first.at)}",
@@ -166,9 +168,15 @@ class _StepWriter:
     def _skipping(self, broken: SeriesBreak) -> Finding:
         series, at = broken.series, broken.at
         what = "iterations are nan" if series.name == "nans" else "steps are skipped"
+        title = f"{what} in every print since {series.place(at)}"
+        if series.name == OVERFLOW:
+            title = (
+                "gradients overflow again and again up to the end of the log, and each of these steps is skipped: the "
+                f"loss scale {'is' if broken.before == broken.after else f'fell from {number_text(broken.before)} to'} "
+                f"{number_text(broken.after)}"
+            )
         return Finding(
-            kind="steps-skipped", severity="warning",
-            title=f"{what} in every print since {series.place(at)}",
+            kind="steps-skipped", severity="warning", title=title,
             explanation=" ".join(["The model does not change in a step that is skipped.", *self._causes(broken)]),
             confidence="high", evidence=tuple(self._around(broken)),
         )  # fmt: skip
@@ -193,10 +201,11 @@ class _StepWriter:
                 return series, int(np.searchsorted(series.lines, broken.series.lines[broken.at]))
         return None
 
-    @staticmethod
-    def _what(series: PrintedSeries) -> str:
+    def _what(self, series: PrintedSeries) -> str:
+        """The quantity in words; of two of one name, as it is printed."""
         word = WORDS.get(series.name)
-        return f"the {word}" if word else series.raw_name
+        alike = [other for other in self._beside[printer_of(series)] if other.name == series.name]
+        return f"the {word}" if word and len(alike) == 1 else series.raw_name
 
     def _loss_beside(self, broken: SeriesBreak) -> str:
         loss = self._of(broken, "loss")
@@ -228,7 +237,8 @@ class _StepWriter:
                 trend = ", and was still rising"
             yield f"The learning rate was {number_text(now)}{trend}."
         loss = self._of(broken, "loss")
-        if broken.series.name == "grad_norm" and loss is not None and (loss[0].values[loss[1] :] == 0).all():
+        later = loss[0].values[loss[1] :] if loss is not None else np.empty(0)
+        if broken.series.name == "grad_norm" and later.size and (later == 0).all():
             yield "Transformers' Trainer prints 0 for a loss that is nan (logging_nan_inf_filter)."
 
     @staticmethod
