@@ -52,6 +52,11 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
             analysis = completed(find, facts, analysis)
         else:
             analysis = function(find)(facts, analysis)
+    if any(finding.severity != "info" for finding in analysis.findings):
+        # a healthy job needs no advice
+        from rankscope.analysis.next_steps import with_next_steps
+
+        analysis = with_next_steps(facts.dataset, analysis)
     words = facts.dataset.parts.words
     return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
 

@@ -74,6 +74,11 @@ def number_text(value: float) -> str:
     return f"{value:.4g}"
 
 
+def _step(broken: SeriesBreak) -> int | None:
+    step = broken.series.steps[broken.at]
+    return int(step) if np.isfinite(step) else None
+
+
 @dataclass(frozen=True)
 class _StepWriter:
     dataset: Dataset
@@ -117,7 +122,7 @@ class _StepWriter:
                   if not np.isfinite(series.values[at:]).any() else []),
                 *told, "A log of steps does not show in which module, or on which rank, it began.",
             ]),
-            confidence="high", evidence=tuple(self._around(first)),
+            confidence="high", evidence=tuple(self._around(first)), step=_step(first),
         )  # fmt: skip
 
     def _passing(self, breaks: Sequence[SeriesBreak], is_lost: bool) -> Finding:
@@ -149,7 +154,7 @@ class _StepWriter:
                 f"None of the {series.values.size - at:,} values since is as low as those of the {WINDOW} prints before.",
                 *self._causes(broken),
             ]),
-            confidence="medium", confidence_reasons=("another mix of data raises a loss, too",),
+            confidence="medium", confidence_reasons=("another mix of data raises a loss, too",), step=_step(broken),
             evidence=tuple(self._around(broken)),
         )  # fmt: skip
 
