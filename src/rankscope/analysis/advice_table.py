@@ -46,7 +46,13 @@ FINDINGS_OF: dict[Failure, frozenset[str]] = {
     "slower": frozenset({"steps-slower"}),
 }
 """Kinds of findings of each kind of failure, whatever lines they have."""
-IB_STATUS: dict[int, Failure] = {4: "ib-protection", 5: "ib-flushed", 10: "ib-access", 12: "ib-retry", 13: "ib-not-ready"}
+IB_STATUS: dict[int, Failure] = {
+    4: "ib-protection",
+    5: "ib-flushed",
+    10: "ib-access",
+    12: "ib-retry",
+    13: "ib-not-ready",
+}
 """Status of a completion (ibv_wc_status) as a kind of failure."""
 COLLECTED = frozenset({"", "died", "wait", "watchdog"})
 """Kinds of failure about which dumps of flight recorders tell more."""

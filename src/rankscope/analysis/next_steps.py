@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
@@ -45,6 +45,8 @@ class Situation:
 
     dataset: Dataset
     finding: Finding | None
+    launchers: list[str] = field(default_factory=list)
+    """What started the processes, once it is known: the findings of a job share it."""
 
     @cached_property
     def lines(self) -> pl.DataFrame:
@@ -86,12 +88,9 @@ class Situation:
     @cached_property
     def launcher(self) -> str:
         """What started the processes: a key of `advice_table.STARTS`."""
-        if self.dataset.messages["kind"].is_in(["torchrun-failure"]).any():
-            return "torchrun"
-        texts = (self.dataset.messages["text"], self.dataset.stacks["file"])
-        return next(
-            (name for name, words in MARKS if any(bool(text.str.contains(words).any()) for text in texts)), "torchrun"
-        )
+        if not self.launchers:
+            self.launchers.append(launcher_of(self.dataset))
+        return self.launchers[0]
 
     @cached_property
     def facts(self) -> dict[str, bool]:
@@ -148,15 +147,33 @@ class Situation:
 
 def with_next_steps(dataset: Dataset, analysis: Analysis) -> Analysis:
     """The analysis whose findings have the steps of the table, before their own."""
+    launchers: list[str] = []
     findings = tuple(
-        _advised(dataset, finding) if finding.severity != "info" and not finding.caused_by else finding
+        _advised(Situation(dataset, finding, launchers), finding)
+        if finding.severity != "info" and not finding.caused_by
+        else finding
         for finding in analysis.findings
     )
     return replace(analysis, findings=findings)
 
 
-def _advised(dataset: Dataset, finding: Finding) -> Finding:
-    situation = Situation(dataset, finding)
+def launcher_of(dataset: Dataset) -> str:
+    """What started the processes, by words of their lines and stacks: a key of `advice_table.STARTS`."""
+    messages = dataset.messages
+    if messages["kind"].is_in(["torchrun-failure"]).any():
+        return "torchrun"
+    # the prefixes of lines, and the frames of their stacks, are among their values
+    values = messages["values"].str.replace_all(_WORDS_OF_OURS, "")
+    texts = (messages["text"], values, dataset.stacks["file"])
+    return next(
+        (name for name, words in MARKS if any(bool(text.str.contains(words).any()) for text in texts)), "torchrun"
+    )
+
+
+_WORDS_OF_OURS = r'"(?:source|meaning|next|title)":"[^"]*"'
+
+
+def _advised(situation: Situation, finding: Finding) -> Finding:
     steps = [situation.filled(row.says) for row in situation.rows() if row.says]
     if not steps:
         return finding

@@ -175,9 +175,7 @@ def _processes(dataset: Dataset, finding: Finding | None) -> dict[int, tuple[str
 # The next run: variables for its backends, and a start through the capture.
 
 
-def _next_run(
-    dataset: Dataset, situation: Situation, lines: Sequence[str], *, collects: bool
-) -> tuple[str, list[str]]:
+def _next_run(dataset: Dataset, situation: Situation, lines: Sequence[str], *, collects: bool) -> tuple[str, list[str]]:
     """Title and lines of the next run: `lines` of the table, settings of recorders if it `collects`, and the start."""
     body: list[str] = []
     title = "In the next run, on every host."

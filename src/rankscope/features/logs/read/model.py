@@ -239,7 +239,10 @@ class LogContent(ColumnMatrix):
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes, as the last `header()` describes them."""
-        return [*([memoryview(self._training)] if self._training else ()), *(p for _, parts in self._packed for p in parts)]
+        return [
+            *([memoryview(self._training)] if self._training else ()),
+            *(p for _, parts in self._packed for p in parts),
+        ]
 
 
 def _frame_bytes(frame: pl.DataFrame | None) -> bytes:

@@ -277,7 +277,12 @@ class GrowingLog:
 def _is_silent(content: LogContent) -> bool:
     """Whether a stretch has only lines that are not kept."""
     tables = (getattr(content, name) for name in _COMPARED_FIELDS if name != "ranged")
-    return not content.numbers.shape[1] and content.training is None and not any(tables) and not any(_told_counts(content).values())
+    return (
+        not content.numbers.shape[1]
+        and content.training is None
+        and not any(tables)
+        and not any(_told_counts(content).values())
+    )
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:
@@ -296,7 +301,9 @@ def _says_same_steps(one: pl.DataFrame | None, other: pl.DataFrame | None) -> bo
 
 
 _COMPARED_FIELDS = [
-    field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "training", "_packed", "_training")
+    field.name
+    for field in fields(LogContent)
+    if field.name not in ("numbers", "codes", "counts", "training", "_packed", "_training")
 ]
 _LINES = ("lines", "records")
 

@@ -46,9 +46,7 @@ class TrainingLines:
             return
         at = lines["line"] - 1
         self._held.append(
-            lines.with_columns(
-                pl.Series("line", numbers).gather(at), pl.Series("offset", offsets).gather(at)
-            )
+            lines.with_columns(pl.Series("line", numbers).gather(at), pl.Series("offset", offsets).gather(at))
         )
         self._count += lines.height
         if self._count >= MOST_HELD:
