@@ -18,14 +18,20 @@ from rankscope.schema import Dataset
 from rankscope.text.step_commands import first_command
 
 OOM = (
-    "torch.OutOfMemoryError: {} out of memory. Tried to allocate {} MiB. {} 3 has a total capacity of 79.1 GiB of which "
+    "torch.OutOfMemoryError: {} out of memory. Tried to allocate {} MiB. {} 3 has a total capacity of 79.1 GiB of "
+    "which "
     "55.75 MiB is free. Including non-PyTorch memory, this process has 79.0 GiB memory in use. Of the allocated memory "
-    "60.61 GiB is allocated by PyTorch, and 8.57 GiB is reserved by PyTorch but unallocated. If reserved but unallocated "
+    "60.61 GiB is allocated by PyTorch, and 8.57 GiB is reserved by PyTorch but unallocated. If reserved but "
+    "unallocated "
     "memory is large try setting {}=expandable_segments:True to avoid fragmentation.\n"
 )
-IB = "n2:1998:2080 [1] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.8.7.1<53249> with status={} opcode=1 len=32 vendor err 81 (Send)\n"
+IB = (
+    "n2:1998:2080 [1] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.8.7.1<53249> with "
+    "status={} opcode=1 len=32 vendor err 81 (Send)\n"
+)
 HCCL = (
-    "[rank5]: EI0002: [PID: 2953] 2026-11-20-15:09:34.713.335 The wait execution of the Notify register times out. Reason: "
+    "[rank5]: EI0002: [PID: 2953] 2026-11-20-15:09:34.713.335 The wait execution of the Notify register times out. "
+    "Reason: "
     "The Notify register has not received the Notify record from remote rank: [2].\n"
 )
 NCCL = (
@@ -105,7 +111,8 @@ def test_hccl_gets_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "has", "lacks"),
     [
-        ("INFO 11-20 [vllm/v1/engine/core.py:12] EngineCore started\n[rank0]: Traceback (most recent call last):\n[rank0]:   "
+        ("INFO 11-20 [vllm/v1/engine/core.py:12] EngineCore started\n[rank0]: Traceback (most recent call "
+         "last):\n[rank0]:   "
          "File \"/x/vllm/v1/worker.py\", line 1, in f\n[rank0]: RuntimeError: vllm worker\n", "vllm serve", "torchrun"),
         ("", "torchrun $LAUNCH", "vllm"),
         ("srun: error: node07: task 3: Exited with exit code 1\n", "srun --export=ALL", "torchrun"),

@@ -1,9 +1,9 @@
 """Table of next steps: what to do about a kind of failure, by backend and by what starts the processes.
 
-A row has a sentence for the card of a finding, or lines for the shell of `rankscope next`, or both. Fields in braces are
-filled in from the finding and its lines: `{alloc}` variable of the allocator, `{rank}`, `{step}`, `{first}` three steps
-before it, `{pid}`, `{host}`, `{size}` bytes that are reserved and unused, `{into}` the
-directory of what is collected.
+A row has a sentence for the card of a finding, or lines for the shell of `rankscope next`, or both. Fields in braces
+are filled in from the finding and its lines: `{alloc}` variable of the allocator, `{step}`, `{first}` three steps
+before it, `{pid}`, `{on}` comment with the hosts, `{size}` bytes that are reserved and unused, `{into}` directory of
+what is collected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PATTERNS: dict[Failure, frozenset[str]] = {
     "ib-other": frozenset({"ib-completion"}),
     "died": frozenset({"segfault", "bus-error", "killed"}),
     "wait": frozenset({
-        "watchdog-timeout", "blocking-wait-timeout", "hccl-timeout", "hccl-stream-timeout", "store-wait", "gloo-timeout",
+        "watchdog-timeout", "blocking-wait-timeout", "hccl-timeout", "hccl-stream-timeout", "store-wait",
+        "gloo-timeout",
         "engine-call-timeout", "experts-timeout", "hccl-peer",
     }),
     "watchdog": frozenset({"watchdog-stuck"}),
@@ -68,7 +69,7 @@ class Advice:
     launchers: str = "*"
     """What started the processes, in the same way."""
     needs: str = ""
-    """A fact of the finding without which the row is left out: "gap", "no-gap", "step", "no-py-spy", "signal", "killed"."""
+    """A fact of the finding without which the row is left out: a name of `Situation.facts`."""
     says: str = ""
     """Sentence for the card."""
     when: Literal["now", "next", "change"] = "next"
@@ -83,7 +84,8 @@ ADVICE: tuple[Advice, ...] = (
            says="Set {alloc}=expandable_segments:True: {size} are reserved and unused, in pieces that are too small.",
            command="export {alloc}=expandable_segments:True"),
     Advice(failures=("device-memory",), needs="no-gap", launchers="-vllm -sglang", when="change",
-           says="Make a step smaller (micro batch, sequence length), recompute activations, or shard more (FSDP, ZeRO 3); "
+           says="Make a step smaller (micro batch, sequence length), recompute activations, or shard more (FSDP, "
+                "ZeRO 3); "
                 "{alloc}=expandable_segments:True helps only where much is reserved and unused.",
            command="export {alloc}=expandable_segments:True  # helps only where much is reserved and unused"),
     Advice(failures=("device-memory",), launchers="vllm", when="change",
@@ -94,17 +96,22 @@ ADVICE: tuple[Advice, ...] = (
                 "--cuda-graph-max-bs."),
     Advice(failures=("device-memory",), backends="-hccl -xccl", launchers="-vllm -sglang",
            says="Record who holds the memory: torch.cuda.memory._record_memory_history() at the start, and "
-                "torch.cuda.memory._dump_snapshot('oom.pickle') where the error is caught; rankscope memory oom.pickle.",
-           command="# in the program: torch.cuda.memory._record_memory_history(max_entries=100000) at its start, and where "
-                   "the error is caught\n# torch.cuda.memory._dump_snapshot(f\"oom_rank_{{os.environ['RANK']}}.pickle\"); "
+                "torch.cuda.memory._dump_snapshot('oom.pickle') where the error is caught; rankscope memory "
+                "oom.pickle.",
+           command="# in the program: torch.cuda.memory._record_memory_history(max_entries=100000) at its start, and "
+                   "where "
+                   "the error is caught\n# "
+                   "torch.cuda.memory._dump_snapshot(f\"oom_rank_{{os.environ['RANK']}}.pickle\"); "
                    "then: rankscope memory oom_rank_*.pickle"),
     Advice(failures=("device-memory",), backends="hccl",
            says="Record who holds the memory: torch_npu.npu.memory._record_memory_history() at the start, and "
                 "torch_npu.npu.memory._dump_snapshot('oom.pickle') where the error is caught."),
     Advice(failures=("device-memory",), backends="-hccl -rccl -xccl", when="now",
-           command="nvidia-smi --query-compute-apps=pid,gpu_bus_id,used_memory --format=csv  # who else is on the device"),
+           command="nvidia-smi --query-compute-apps=pid,gpu_bus_id,used_memory --format=csv  # who else is on the "
+                   "device"),
     Advice(failures=("device-memory",), backends="rccl", when="now", command="rocm-smi --showpids --showmeminfo vram"),
-    Advice(failures=("device-memory",), backends="hccl", when="now", command="npu-smi info  # who else is on the device"),
+    Advice(failures=("device-memory",), backends="hccl", when="now", command="npu-smi info  # who else is on the "
+                                                                             "device"),
     # memory of hosts
     Advice(failures=("host-memory",), when="now",
            says="Ask the kernel of its host what was killed, and how much each process held: dmesg -T.",
@@ -120,17 +127,21 @@ ADVICE: tuple[Advice, ...] = (
     Advice(failures=("died",), needs="signal",
            says="Set PYTHONFAULTHANDLER=1: the process then prints its stacks when such a signal ends it.",
            command="export PYTHONFAULTHANDLER=1  # stacks at a crash"),
-    Advice(failures=("died",), needs="signal", when="now", command="coredumpctl info {pid}{on}  # if the host keeps cores"),
+    Advice(failures=("died",), needs="signal", when="now", command="coredumpctl info {pid}{on}  # if the host keeps "
+                                                                   "cores"),
     # numbers
     Advice(failures=("not-finite",), needs="step", launchers="-vllm -sglang -deepspeed -accelerate -slurm -mpirun -ray",
            says="Record the tensors of the steps before it, which name the module and the rank where it begins: "
                 "rankscope.capture --numbers steps={first}-{step}; then rankscope numbers dumps."),
     Advice(failures=("not-finite",),
-           says="Let autograd name the operation: torch.autograd.set_detect_anomaly(True) in the steps before it, from the "
+           says="Let autograd name the operation: torch.autograd.set_detect_anomaly(True) in the steps before it, "
+                "from the "
                 "last checkpoint.",
-           command="# in the program, in the steps before it only (it is slow): torch.autograd.set_detect_anomaly(True)"),
+           command="# in the program, in the steps before it only (it is slow): "
+                   "torch.autograd.set_detect_anomaly(True)"),
     Advice(failures=("not-finite",), when="change",
-           says="If the gradient norm rose before: clip gradients, warm up longer, or lower the learning rate; in float16, "
+           says="If the gradient norm rose before: clip gradients, warm up longer, or lower the learning rate; in "
+                "float16, "
                 "try bfloat16; from one batch on, look at that batch."),
     Advice(failures=("slower",), when="now",
            says="Record two windows of steps with torch's profiler on all ranks, one fast and one slow: rankscope diff "
@@ -141,7 +152,8 @@ ADVICE: tuple[Advice, ...] = (
            command="export TORCH_LOGS=recompiles,guards,graph_breaks  # which guard failed, for which size\n"
                    "export TORCH_TRACE=\"$PWD/dumps/compile\"  # for rankscope report, and for tlparse"),
     Advice(failures=("recompiles",), when="change",
-           says="If a size changes, call torch._dynamo.mark_dynamic(tensor, dimension) before the function, or pad to a "
+           says="If a size changes, call torch._dynamo.mark_dynamic(tensor, dimension) before the function, or pad "
+                "to a "
                 "few sizes."),
     # kernels
     Advice(failures=("kernel",), backends="-hccl -rccl -xccl",
@@ -159,21 +171,26 @@ ADVICE: tuple[Advice, ...] = (
            command="export ASCEND_LAUNCH_BLOCKING=1  # the stack is then that of the operator that failed"),
     # InfiniBand, by the status of the completion
     Advice(failures=("ib-protection",), when="change",
-           says="Status 4 is a local protection error: the card may not reach the memory, so the link is not to blame. Load "
-                "nvidia_peermem, switch ACS of the PCIe bridges off, or set NCCL_NET_GDR_LEVEL=0 to try without GPUDirect.",
+           says="Status 4 is a local protection error: the card may not reach the memory, so the link is not to "
+                "blame. Load "
+                "nvidia_peermem, switch ACS of the PCIe bridges off, or set NCCL_NET_GDR_LEVEL=0 to try without "
+                "GPUDirect.",
            command="export NCCL_NET_GDR_LEVEL=0  # to try: no GPUDirect RDMA"),
     Advice(failures=("ib-protection",), when="now",
            command="lsmod | grep -E 'nvidia_peermem|nv_peer_mem'; sudo lspci -vvv | grep -i acsctl{on}"),
     Advice(failures=("ib-access",), when="change",
-           says="Status 10 is a remote access error: the other end may not use that memory. Use one version of NCCL and one "
+           says="Status 10 is a remote access error: the other end may not use that memory. Use one version of NCCL "
+                "and one "
                 "driver on both ends; NCCL_NET_GDR_LEVEL=0 to try without GPUDirect.",
            command="export NCCL_NET_GDR_LEVEL=0  # to try: no GPUDirect RDMA"),
     Advice(failures=("ib-retry",), when="change",
-           says="Status 12 means that nothing came back in time: the other end died, or the way to it is broken. See first "
+           says="Status 12 means that nothing came back in time: the other end died, or the way to it is broken. See "
+                "first "
                 "whether the other process ended; then links and switches, and NCCL_IB_TIMEOUT=22 for a slow fabric.",
            command="export NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7  # only for a slow fabric"),
     Advice(failures=("ib-not-ready",), when="change",
-           says="Status 13 means that the receiver was not ready: it is behind or gone. Look at the process at the other end."),
+           says="Status 13 means that the receiver was not ready: it is behind or gone. Look at the process at the "
+                "other end."),
     Advice(failures=("ib-flushed",), when="now",
            says="Status 5 only follows from an error before it on the same connection: look for another status."),
     Advice(failures=("ib-other", "ib-retry"), when="now",
@@ -181,26 +198,32 @@ ADVICE: tuple[Advice, ...] = (
            command="ibstat{on}; perfquery{on}; dmesg -T | grep -i mlx5 | tail -20{on}"),
     # waits, where no dump is
     Advice(failures=("wait", "watchdog"), backends="hccl", when="now",
-           says="The logs of HCCL tell who failed first: in ~/ascend/log/debug/plog of each host, the rank without an error "
+           says="The logs of HCCL tell who failed first: in ~/ascend/log/debug/plog of each host, the rank without "
+                "an error "
                 "EI0002, or with the earliest other one.",
            command="grep -rnE 'ERROR|EI0002|EI0006|EJ0001' \"${{ASCEND_PROCESS_LOG_PATH:-$HOME/ascend/log}}\"/*/plog "
                    "| head -60{on}"),
     Advice(failures=("wait", "watchdog"), backends="hccl",
-           says="Set ASCEND_GLOBAL_LOG_LEVEL=1, ASCEND_PROCESS_LOG_PATH and HCCL_ENTRY_LOG_ENABLE=1, so that each process "
+           says="Set ASCEND_GLOBAL_LOG_LEVEL=1, ASCEND_PROCESS_LOG_PATH and HCCL_ENTRY_LOG_ENABLE=1, so that each "
+                "process "
                 "keeps its plog; HCCL_EXEC_TIMEOUT must be equal on all ranks.",
            command="export ASCEND_GLOBAL_LOG_LEVEL=1 ASCEND_GLOBAL_EVENT_ENABLE=1  # information, into the plog"),
     Advice(failures=("wait", "watchdog", "died"), launchers="vllm", when="now",
-           says="Take stacks of the engine and its workers: pgrep -f VLLM:: lists them, py-spy dump --native reads one.",
-           command="for p in $(pgrep -f 'VLLM::'); do py-spy dump --native --pid \"$p\" > {into}/\"pyspy_$p.txt\"; done{on}"),
+           says="Take stacks of the engine and its workers: pgrep -f VLLM:: lists them, py-spy dump --native reads "
+                "one.",
+           command="for p in $(pgrep -f 'VLLM::'); do py-spy dump --native --pid \"$p\" > {into}/\"pyspy_$p.txt\"; "
+                   "done{on}"),
     Advice(failures=("wait", "watchdog", "died"), launchers="vllm",
            says="Start the server with VLLM_LOGGING_LEVEL=DEBUG, VLLM_LOG_STATS_INTERVAL=1 and NCCL_DEBUG=INFO.",
            command="export VLLM_LOGGING_LEVEL=DEBUG VLLM_LOG_STATS_INTERVAL=1  # what each step does"),
     Advice(failures=("wait", "watchdog", "died"), launchers="sglang", needs="no-py-spy", when="change",
-           says="Install py-spy where the server runs (pip install py-spy): then its watchdog prints the stacks itself.",
+           says="Install py-spy where the server runs (pip install py-spy): then its watchdog prints the stacks "
+                "itself.",
            command="pip install py-spy  # in the environment of the server"),
     Advice(failures=("wait", "watchdog", "died"), launchers="sglang", when="now",
            says="Take stacks of its schedulers: pgrep -f sglang::scheduler lists them, py-spy dump --native reads one.",
-           command="for p in $(pgrep -f 'sglang::scheduler'); do py-spy dump --native --pid \"$p\" > {into}/\"pyspy_$p.txt\"; "
+           command="for p in $(pgrep -f 'sglang::scheduler'); do py-spy dump --native --pid \"$p\" > "
+                   "{into}/\"pyspy_$p.txt\"; "
                    "done{on}"),
     Advice(failures=("wait", "watchdog", "died"), launchers="sglang",
            says="Start the server with SGLANG_LOG_FORWARD_ITERS=1, SGLANG_PYSPY_DUMP_BEFORE_CRASH=1 and "
@@ -208,7 +231,8 @@ ADVICE: tuple[Advice, ...] = (
            command="export SGLANG_LOG_FORWARD_ITERS=1 SGLANG_PYSPY_DUMP_BEFORE_CRASH=1 SGLANG_CUDA_COREDUMP=1"),
     Advice(failures=("died",), launchers="ray", when="now",
            says="Ray keeps what the worker printed in /tmp/ray/session_latest/logs of its node.",
-           command="grep -lE 'pid[=:]? ?{pid}' /tmp/ray/session_latest/logs/*{on}; ls -t /tmp/ray/session_latest/logs | head"),
+           command="grep -lE 'pid[=:]? ?{pid}' /tmp/ray/session_latest/logs/*{on}; ls -t "
+                   "/tmp/ray/session_latest/logs | head"),
 )  # fmt: skip
 """Every next step; those of one failure in the order in which they are told."""
 

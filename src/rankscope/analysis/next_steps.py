@@ -71,14 +71,15 @@ class Situation:
         """The kind of failure."""
         if self.finding is None:
             return ""
-        told = next((name for name, kinds in FINDINGS_OF.items() if self.finding.kind in kinds), "")
+        named = [(self.finding.kind, FINDINGS_OF)]
         for pattern, kind in self.lines.select("pattern", "kind").iter_rows():
-            told = told or next((name for name, ids in PATTERNS.items() if pattern in ids), "")
-            told = told or next((name for name, kinds in EVENTS_OF.items() if kind in kinds), "")
-        if told == "ib-other":
-            status = _IB_STATUS.search(self.text)
-            return IB_STATUS.get(int(status[1]), told) if status is not None else told
-        return told
+            named += [(pattern, PATTERNS), (kind, EVENTS_OF)]
+        for name, table in named:
+            for failure, names in table.items():
+                if name in names:
+                    status = _IB_STATUS.search(self.text) if failure == "ib-other" else None
+                    return IB_STATUS.get(int(status[1]), failure) if status is not None else failure
+        return ""
 
     @cached_property
     def backends(self) -> tuple[str, ...]:
@@ -99,7 +100,8 @@ class Situation:
         gap = unused is not None and asked is not None and unused >= asked
         explained = self.finding is not None and self.finding.kind == "memory-fragmented"
         return {
-            "gap": gap, "no-gap": not gap and not explained, "step": self.finding is not None and self.finding.step is not None,
+            "gap": gap, "no-gap": not gap and not explained,
+            "step": self.finding is not None and self.finding.step is not None,
             "no-py-spy": bool(self.dataset.messages["text"].str.contains(_NO_PY_SPY.pattern).any()),
             "signal": _SIGNAL.search(self.text) is not None, "killed": _KILLED.search(self.text) is not None,
         }  # fmt: skip

@@ -62,8 +62,8 @@ def offered_commands(dataset: Dataset, analysis: Analysis, finding: Finding, giv
 def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKNOWN_INPUT) -> str:
     """The block, which a shell takes as it is: comments, variables and commands; "" if nothing is missing.
 
-    It fits the kind of failure, the backend and what starts the processes (`advice_table`). What is collected of the job
-    that still hangs is read together with the `given` input: without that, the verdict would be lost.
+    It fits the kind of failure, the backend and what starts the processes (`advice_table`). What is collected of the
+    job that still hangs is read together with the `given` input: without that, the verdict would be lost.
     """
     why = missing_evidence(analysis)
     finding = analysis.cause or next(iter(analysis.findings), None)
@@ -119,8 +119,8 @@ def _now(dataset: Dataset, finding: Finding | None, given: GivenInput, more: Seq
         host, pid = known.get(rank, (None, None))
         file = quoted([f"{directory.rstrip('/')}/pyspy_rank_{rank}.txt"])
         if pid is None:
-            where = host or f"the host of rank {rank}"
-            yield f"PID=$(grep -lz '^RANK={rank}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | head -1)  # on {where}"
+            find = f"grep -lz '^RANK={rank}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | head -1"
+            yield f"PID=$({find})  # on {host or f'the host of rank {rank}'}"
             yield f'py-spy dump --native --pid "$PID" > {file}'
             continue
         dump = f"py-spy dump --native --pid {pid}"

@@ -554,8 +554,8 @@ PARAMETERS = Table(
 
 TRAINING = Table(
     "training",
-    "One row for each value of a step in a log of a trainer, by file, in the order of its lines. Of quantities that are "
-    "no loss and have no name below only the first value, and those that are not finite.",
+    "One row for each value of a step in a log of a trainer, by file, in the order of its lines. Quantities that are no "
+    "loss and have no name below keep only their first value, and those that are not finite.",
     file=Column(pl.UInt32, "row of `files`"),
     line=Column(pl.Int64, "from 1"),
     rank=Column(pl.Int32, "by the name of the file; null if unknown"),
@@ -563,8 +563,8 @@ TRAINING = Table(
     segment=Column(pl.UInt32, "counts the restarts of one series: its step goes back"),
     step=Column(pl.Int64, "null where the trainer does not print it"),
     name=Column(
-        pl.String, '"loss", "grad_norm", "lr", "loss_scale", "step_s", "skipped", "nans", "overflow" (a loss scale after '
-        "an overflow), else the raw name", holds="text",
+        pl.String, '"loss", "grad_norm", "lr", "loss_scale", "step_s", "skipped", "nans", "overflow" (a loss scale '
+        "after an overflow), else the raw name", holds="text",
     ),
     raw_name=Column(pl.String, holds="text"),
     value=pl.Float64,

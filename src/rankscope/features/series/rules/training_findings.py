@@ -151,7 +151,8 @@ class _StepWriter:
             title=f"{self._what(series)} jumps at {series.place(at)} from {number_text(broken.before)} to "
             f"{number_text(float(series.values[at]))} and does not come back ({number_text(broken.after)} since)",
             explanation=" ".join([
-                f"None of the {series.values.size - at:,} values since is as low as those of the {WINDOW} prints before.",
+                f"None of the {series.values.size - at:,} values since is as low as those of the {WINDOW} prints "
+                f"before.",
                 *self._causes(broken),
             ]),
             confidence="medium", confidence_reasons=("another mix of data raises a loss, too",), step=_step(broken),
@@ -230,7 +231,8 @@ class _StepWriter:
         if scale is not None and scale[1] > 1:
             window = scale[0].values[max(0, scale[1] - WINDOW) : scale[1] + 1]
             if window[-1] < window[0]:
-                yield f"The loss scale fell from {number_text(window[0])} to {number_text(window[-1])} in the prints before."
+                fall = f"from {number_text(window[0])} to {number_text(window[-1])}"
+                yield f"The loss scale fell {fall} in the prints before."
         overflows = self._of(broken, OVERFLOW)
         if overflows is not None:
             yield f"The log tells of {plural(overflows[0].values.size, 'overflow')} with a skipped step."
@@ -238,7 +240,7 @@ class _StepWriter:
         if rate is not None and rate[1] < rate[0].values.size and broken.kind != "slower":
             now = float(rate[0].values[rate[1]])
             trend = ""
-            if 0 < rate[1] and now > float(rate[0].values[rate[1] - 1]):
+            if rate[1] > 0 and now > float(rate[0].values[rate[1] - 1]):
                 trend = ", and was still rising"
             yield f"The learning rate was {number_text(now)}{trend}."
         loss = self._of(broken, "loss")
@@ -256,7 +258,8 @@ class _StepWriter:
         elif window.size > 1:
             usual, last = float(np.median(window[:-1])), float(window[-1])
             if last > RISEN * usual > 0:
-                yield f"The gradient norm had risen from {number_text(usual)} to {number_text(last)} in the print before."
+                rise = f"from {number_text(usual)} to {number_text(last)}"
+                yield f"The gradient norm had risen {rise} in the print before."
 
     def _others(self, breaks: Sequence[SeriesBreak], first: SeriesBreak) -> Iterator[str]:
         others = [broken for broken in breaks if printer_of(broken.series) != printer_of(first.series)]
