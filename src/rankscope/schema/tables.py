@@ -554,8 +554,8 @@ PARAMETERS = Table(
 
 TRAINING = Table(
     "training",
-    "One row for each value of a step in a log of a trainer, by file, in the order of its lines. Quantities that are no "
-    "loss and have no name below keep only their first value, and those that are not finite.",
+    "One row for each value of a step in a log of a trainer, by file, in the order of its lines. Quantities that are "
+    "no loss and have no name below keep only their first value, and those that are not finite.",
     file=Column(pl.UInt32, "row of `files`"),
     line=Column(pl.Int64, "from 1"),
     rank=Column(pl.Int32, "by the name of the file; null if unknown"),
