@@ -11,13 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Failure = Literal[
-    "device-memory", "host-memory", "died", "not-finite", "slower", "recompiles", "kernel", "ib-protection", "ib-retry",
-    "ib-not-ready", "ib-access", "ib-flushed", "ib-other", "wait", "watchdog", "",
-]  # fmt: skip
-"""Kind of failure; "" for one that needs no row."""
-
-PATTERNS: dict[Failure, frozenset[str]] = {
+PATTERNS: dict[str, frozenset[str]] = {
     "device-memory": frozenset({"cuda-out-of-memory", "nccl-out-of-memory"}),
     "host-memory": frozenset({"host-allocation", "host-out-of-memory", "ray-memory", "memory-limit"}),
     "not-finite": frozenset({"nan-gradient", "nan-result"}),
@@ -31,23 +25,8 @@ PATTERNS: dict[Failure, frozenset[str]] = {
     }),
     "watchdog": frozenset({"watchdog-stuck"}),
 }  # fmt: skip
-"""Ids of known errors of each kind of failure."""
-EVENTS_OF: dict[Failure, frozenset[str]] = {
-    "host-memory": frozenset({"oom-kill"}),
-    "recompiles": frozenset({"recompile", "graph-break"}),
-    "died": frozenset({"worker-died", "child-exit", "srun-exit", "signal", "torchrun-failure", "abort"}),
-    "wait": frozenset({"watchdog-timeout"}),
-    "watchdog": frozenset({"heartbeat"}),
-}
-"""Kinds of events of each kind of failure."""
-FINDINGS_OF: dict[Failure, frozenset[str]] = {
-    "device-memory": frozenset({"memory-fragmented"}),
-    "recompiles": frozenset({"lone-compilation"}),
-    "not-finite": frozenset({"loss-not-finite", "steps-skipped", "values-not-finite", "loss-jump"}),
-    "slower": frozenset({"steps-slower"}),
-}
-"""Kinds of findings of each kind of failure, whatever lines they have."""
-IB_STATUS: dict[int, Failure] = {
+"""Ids of known errors of each kind of failure; kinds of events and of findings tell theirs in their rows."""
+IB_STATUS: dict[int, str] = {
     4: "ib-protection",
     5: "ib-flushed",
     10: "ib-access",
@@ -63,7 +42,7 @@ COLLECTED = frozenset({"", "died", "wait", "watchdog"})
 class Advice:
     """A row: what to do about some kinds of failure."""
 
-    failures: tuple[Failure, ...]
+    failures: tuple[str, ...]
     backends: str = "*"
     """Backends that it is for, separated by spaces; "*" for all, "-hccl" for all but one."""
     launchers: str = "*"

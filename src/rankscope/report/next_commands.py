@@ -10,8 +10,8 @@ import polars as pl
 
 from rankscope.analysis.advice_table import COLLECTED, MEASURED, SERVERS, STARTS, Advice
 from rankscope.analysis.collection_settings import DIRECTORY, RING, settings_for, torch_version
+from rankscope.analysis.failure_advice import Situation
 from rankscope.analysis.model import Analysis, Culprit, Finding
-from rankscope.analysis.next_steps import Situation
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain

@@ -10,8 +10,8 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.advice_table import ADVICE, STARTS
+from rankscope.analysis.failure_advice import Situation
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.next_steps import Situation
 from rankscope.assemble.load import load
 from rankscope.report.next_commands import command_block
 from rankscope.schema import Dataset

@@ -11,16 +11,15 @@ import polars as pl
 
 from rankscope.analysis.advice_table import (
     ADVICE,
-    EVENTS_OF,
-    FINDINGS_OF,
     IB_STATUS,
     MARKS,
     PATTERNS,
     Advice,
-    Failure,
 )
 from rankscope.analysis.collection_settings import DIRECTORY, backends_of, torch_version
 from rankscope.analysis.model import Analysis, Finding
+from rankscope.kinds.event_kinds import EVENTS
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
 from rankscope.text.wording import byte_count
 
@@ -41,7 +40,7 @@ _HOST = re.compile(r"[\w.\-]{1,255}")
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of a failure: it decides which rows of the table are told, and fills their fields."""
+    """Facts of a failure: they decide which rows of the table are told, and fill their fields."""
 
     dataset: Dataset
     finding: Finding | None
@@ -67,18 +66,17 @@ class Situation:
         return "\n".join(self.lines["text"].drop_nulls().to_list())
 
     @cached_property
-    def failure(self) -> Failure:
+    def failure(self) -> str:
         """The kind of failure."""
         if self.finding is None:
             return ""
-        named = [(self.finding.kind, FINDINGS_OF)]
+        if FINDINGS[self.finding.kind].failure:
+            return FINDINGS[self.finding.kind].failure
         for pattern, kind in self.lines.select("pattern", "kind").iter_rows():
-            named += [(pattern, PATTERNS), (kind, EVENTS_OF)]
-        for name, table in named:
-            for failure, names in table.items():
-                if name in names:
-                    status = _IB_STATUS.search(self.text) if failure == "ib-other" else None
-                    return IB_STATUS.get(int(status[1]), failure) if status is not None else failure
+            failure = next((name for name, ids in PATTERNS.items() if pattern in ids), EVENTS[kind].failure)
+            if failure:
+                status = _IB_STATUS.search(self.text) if failure == "ib-other" else None
+                return IB_STATUS.get(int(status[1]), failure) if status is not None else failure
         return ""
 
     @cached_property
@@ -88,14 +86,14 @@ class Situation:
 
     @cached_property
     def launcher(self) -> str:
-        """What started the processes: a key of `advice_table.STARTS`."""
+        """The launcher of the processes: a key of `advice_table.STARTS`."""
         if not self.launchers:
             self.launchers.append(launcher_of(self.dataset))
         return self.launchers[0]
 
     @cached_property
     def facts(self) -> dict[str, bool]:
-        """What rows may need, by its name."""
+        """Facts that rows may need, by their names."""
         unused, asked = _bytes(_UNUSED, self.text), _bytes(_ASKED, self.text)
         gap = unused is not None and asked is not None and unused >= asked
         explained = self.finding is not None and self.finding.kind == "memory-fragmented"
@@ -160,7 +158,7 @@ def with_next_steps(dataset: Dataset, analysis: Analysis) -> Analysis:
 
 
 def launcher_of(dataset: Dataset) -> str:
-    """What started the processes, by words of their lines and stacks: a key of `advice_table.STARTS`."""
+    """The launcher of the processes, by words of their lines and stacks: a key of `advice_table.STARTS`."""
     messages = dataset.messages
     if messages["kind"].is_in(["torchrun-failure"]).any():
         return "torchrun"
@@ -179,12 +177,10 @@ def _advised(situation: Situation, finding: Finding) -> Finding:
     steps = [situation.filled(row.says) for row in situation.rows() if row.says]
     if not steps:
         return finding
-    kept = [] if situation.failure in _REPLACED else _without_settings(finding.next_steps, situation)
+    # the rows say more than the table of known errors
+    known = set(situation.lines["values"].str.json_path_match("$.next").drop_nulls())
+    kept = [step for step in _without_settings(finding.next_steps, situation) if step not in known]
     return replace(finding, next_steps=tuple(dict.fromkeys((*steps, *kept))))
-
-
-_REPLACED: frozenset[Failure] = frozenset(set(IB_STATUS.values()) | {"ib-other"})
-"""Kinds of failure whose rows say more than the table of known errors, which knows no status."""
 
 
 def _without_settings(steps: tuple[str, ...], situation: Situation) -> list[str]:
