@@ -13,6 +13,9 @@ KNOWS = {
     "comparison.rules.traced_times": {"traces.rules.device_spans", "traces.rules.model"},
     # lines of a log tell of checks that a framework made of its numbers
     "numbers.rules.logged_checks": {"logs.rules.engine_reports"},
+    # a log holds the steps of a trainer beside all else
+    "logs.read.log_decoder": {"series.read.training_lines"},
+    "logs.rows.log_training": {"series.read.scalar_rows"},
     # a schedule of traces is what their analysis matched
     "replay.replay_source": {"traces.rules.trace_story"},
 }  # fmt: skip

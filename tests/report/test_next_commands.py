@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.collection_settings import settings_for
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.commands.source import JobSource
-from rankscope.report.collection_settings import settings_for
 from rankscope.report.next_commands import command_block, missing_evidence, offered_commands
 from rankscope.schema import Dataset
 from rankscope.text.given_input import GivenInput

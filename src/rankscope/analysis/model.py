@@ -116,6 +116,8 @@ class Finding:
     """Rules about numbers that do not hold, the strictest first."""
     about: tuple[int, ...] = ()
     """Ranks that a finding is about which accuses nobody; not part of a report."""
+    step: int | None = None
+    """Step of the training at which it begins; not part of a report."""
     row: int | None = None
     """Row of `Dataset.ops` that shows it best, of the first culprit if possible; not part of a report."""
 

@@ -52,6 +52,11 @@ def analyse(dataset: Dataset, settle: Callable[[Freeze], Freeze] | None = None) 
             analysis = completed(find, facts, analysis)
         else:
             analysis = function(find)(facts, analysis)
+    if facts.dataset.told_by_logs and any(finding.severity != "info" for finding in analysis.findings):
+        # a job of dumps alone loads few modules, and its rules know their steps
+        from rankscope.analysis.failure_advice import with_next_steps
+
+        analysis = with_next_steps(facts.dataset, analysis)
     words = facts.dataset.parts.words
     return replace(analysis, verdict=f"{analysis.verdict} (read: {words})") if words else analysis
 

@@ -52,6 +52,8 @@ class EventKind:
     """A launcher prints it that starts several processes of the job."""
     leaves_out: bool = False
     """Operations of a log stand on no lane, or on one that others cannot be compared with."""
+    failure: str = ""
+    """Kind of failure in the table of advice; "" where its known error tells."""
     of_numbers: bool = False
     """A framework checked numbers itself."""
     of_compiler: bool = False
@@ -83,7 +85,8 @@ _ROWS = (
         name="step", meaning="a sign that a process went on after an exception: a step of training, an operation"
     ),
     EventKind(
-        name="watchdog-timeout", meaning="a watchdog saw an operation time out", severity="error", is_failure=True,
+        name="watchdog-timeout", failure="wait",
+        meaning="a watchdog saw an operation time out", severity="error", is_failure=True,
         waited=True, gave_up=True, by_watchdog=True,
     ),
     EventKind(
@@ -91,7 +94,7 @@ _ROWS = (
         names_last=2, is_failure=True, by_watchdog=True,
     ),
     EventKind(name="async-error", meaning="NCCL reported an error to a watchdog", severity="error"),
-    EventKind(name="heartbeat", meaning="a watchdog itself stood still", severity="error"),
+    EventKind(name="heartbeat", failure="watchdog", meaning="a watchdog itself stood still", severity="error"),
     EventKind(
         name="dump-signal", meaning="a rank was asked to dump, or asked the others", severity="warning", names_last=1
     ),
@@ -126,16 +129,17 @@ _ROWS = (
     EventKind(name="failed-collective-stack", meaning="the stack of a collective that failed", severity="error"),
     EventKind(name="nccl-diagnosis", names_part=True, meaning="a diagnosis that NCCL makes of its own communicator"),
     EventKind(
-        name="torchrun-failure", by_launcher=True, meaning="torchrun's summary of a process that failed",
+        name="torchrun-failure", failure="died",
+        by_launcher=True, meaning="torchrun's summary of a process that failed",
         severity="error",
         is_failure=True, exit_of="process",
     ),
     EventKind(
-        name="child-exit", by_launcher=True, names_part=True, meaning="a launcher saw a process end",
+        name="child-exit", failure="died", by_launcher=True, names_part=True, meaning="a launcher saw a process end",
         severity="error", is_failure=True, exit_of="process"
     ),
     EventKind(
-        name="srun-exit", names_part=True, meaning="srun saw a task end",
+        name="srun-exit", failure="died", names_part=True, meaning="srun saw a task end",
         severity="error", is_failure=True, exit_of="task",
     ),
     EventKind(
@@ -143,16 +147,19 @@ _ROWS = (
         severity="error", waited=True, gave_up=True,
     ),
     EventKind(
-        name="recompile", meaning="torch.compile compiles a function again, or gives up doing so", of_compiler=True
+        name="recompile", failure="recompiles",
+        meaning="torch.compile compiles a function again, or gives up doing so", of_compiler=True
     ),
-    EventKind(name="graph-break", meaning="torch.compile splits a function, and why", of_compiler=True),
+    EventKind(name="graph-break", failure="recompiles",
+    meaning="torch.compile splits a function, and why", of_compiler=True),
     EventKind(
         name="analyser-report", meaning="output of another analyser: torchfrtrace, NVRx's attribution",
         severity="warning", of_others=True,
     ),
-    EventKind(name="worker-died", meaning="a framework saw a worker die"),
+    EventKind(name="worker-died", failure="died", meaning="a framework saw a worker die"),
     EventKind(
-        name="oom-kill", names_part=True, meaning="the kernel killed a process because memory ran out",
+        name="oom-kill", failure="host-memory",
+        names_part=True, meaning="the kernel killed a process because memory ran out",
         severity="error", is_failure=True,
     ),
     EventKind(
@@ -167,10 +174,11 @@ _ROWS = (
     EventKind(
         name="weights-match", of_numbers=True, meaning="a framework found that the weights of all replicas are equal"
     ),
-    EventKind(name="signal", names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
+    EventKind(name="signal", failure="died",
+    names_part=True, meaning="a process got a signal", severity="warning", is_failure=True),
     EventKind(name="job-cancelled", meaning="the scheduler ended the job", severity="warning"),
     EventKind(
-        name="abort", severity="error", is_failure=True,
+        name="abort", failure="died", severity="error", is_failure=True,
         meaning="an exception of C++ that nobody caught, which ends its process by SIGABRT",
     ),
     EventKind(name="group-left", meaning="a process ended without destroying its process groups: a warning"),

@@ -116,6 +116,15 @@ FEATURES: KindTable[Feature] = KindTable(
         place=3,
         record="features.model.model_section:json_keys",
     ),
+    # last: what others find leads the verdict
+    Feature(
+        name="training",
+        tables=("training",),
+        find="features.series.rules.training_findings:with_training",
+        section="features.series.training_section:section",
+        place=2,
+        record="features.series.training_section:json_keys",
+    ),
 )
 """Every feature that takes part in the analysis or the report of a job, in the order of its calls."""
 

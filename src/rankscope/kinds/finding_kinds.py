@@ -76,6 +76,10 @@ class FindingKind:
     """A broken node may cause it: a host with all culprits is to be drained."""
     of_settings: bool = False
     """It is reported beside the settings in question."""
+    blames_nobody: bool = False
+    """It accuses no rank, however sure it is."""
+    failure: str = ""
+    """Kind of failure in the table of advice, whatever lines show it; "" where its lines tell."""
     rule: str = ""
     """The rule that accuses somebody, for `--why`; "" where the explanation has it."""
     clears: str = "a newer dump in which it has moved on"
@@ -163,6 +167,30 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         clears="a record of the same step in which {subject} keeps the rule",
     ),
     FindingKind(
+        name="loss-not-finite", worst="critical", failure="not-finite",
+        status="failed", status_alone="failed", blames_nobody=True,
+        meaning="a loss or gradient norm that a trainer printed is not finite any more, up to the end of its log",
+    ),
+    FindingKind(
+        name="steps-skipped", worst="warning", failure="not-finite",
+        status="unknown", status_alone="unknown", blames_nobody=True,
+        meaning="a trainer prints, up to the end of its log, that steps are skipped or that iterations are nan",
+    ),
+    FindingKind(
+        name="loss-jump", worst="warning", failure="not-finite",
+        status="unknown", status_alone="unknown", blames_nobody=True,
+        meaning="a loss that a trainer printed jumps and does not come back",
+    ),
+    FindingKind(
+        name="steps-slower", worst="warning", failure="slower", status="slow", status_alone="slow", blames_nobody=True,
+        meaning="the steps of a job take longer from one step on, by what its trainer printed",
+    ),
+    FindingKind(
+        name="values-not-finite", worst="warning", failure="not-finite",
+        status="unknown", status_alone="unknown", blames_nobody=True,
+        meaning="a value that a trainer printed was not finite for a time",
+    ),
+    FindingKind(
         name="straggler", worst="warning", status="slow", status_alone="slow",
         meaning="a rank is late again and again; that makes a job slow, and never makes it hang or fail",
         drains_node=True,
@@ -178,7 +206,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         clears="a design in which this rank is meant to hold more",
     ),
     FindingKind(
-        name="memory-fragmented", worst="warning",
+        name="memory-fragmented", worst="warning", failure="device-memory",
         meaning="an allocator had reserved enough memory for a request that failed, in pieces that were too small",
     ),
     FindingKind(
@@ -205,7 +233,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         clears="a dimension that these ranks do not divide",
     ),
     FindingKind(
-        name="lone-compilation", worst="warning", status="slow", status_alone="slow",
+        name="lone-compilation", worst="warning", failure="recompiles", status="slow", status_alone="slow",
         meaning="torch.compile compiles again and again, or without its cache, on a few ranks only",
         rule="it compiles one function three times or more, four times as often as any other rank",
         clears="a record of the same steps in which the others compile as often",

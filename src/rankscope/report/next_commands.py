@@ -8,15 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from rankscope.analysis.advice_table import COLLECTED, MEASURED, SERVERS, STARTS, Advice
+from rankscope.analysis.collection_settings import DIRECTORY, RING, settings_for, torch_version
+from rankscope.analysis.failure_advice import Situation
 from rankscope.analysis.model import Analysis, Culprit, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
-from rankscope.report.collection_settings import (
-    DIRECTORY,
-    RING,
-    backends_of,
-    settings_for,
-    torch_version,
-)
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.given_input import GivenInput, quoted
@@ -27,6 +23,8 @@ UNKNOWN_INPUT = GivenInput()
 MOST_PROCESSES = 8
 """Most processes with a line of their own."""
 MOST_NODES = 8
+MOST_OF_HOST = 16
+"""Most devices of one host."""
 WIDTH = 100
 OP_BYTES = 250
 """Bytes of an operation in a dump with stacks, where no dump tells."""
@@ -45,7 +43,8 @@ def missing_evidence(analysis: Analysis) -> tuple[str, ...]:
     first = analysis.cause or next((f for f in analysis.findings if f.severity != "info"), None)
     if first is None:
         return (f"the status is {analysis.status}",)
-    if not first.culprit_ranks and not first.culprits and not FINDINGS[first.kind].of_settings:
+    kind = FINDINGS[first.kind]
+    if not first.culprit_ranks and not first.culprits and not kind.of_settings and not kind.blames_nobody:
         return ("no rank is named", *first.confidence_reasons)
     if first.confidence != "high":
         return (f"{first.confidence} confidence", *first.confidence_reasons)
@@ -53,7 +52,7 @@ def missing_evidence(analysis: Analysis) -> tuple[str, ...]:
 
 
 def offered_commands(dataset: Dataset, analysis: Analysis, finding: Finding, given: GivenInput = UNKNOWN_INPUT) -> str:
-    """The block, if the finding leads and is not proven; else the command of its next step; "" for none."""
+    """The block, if the finding leads and something helps; else the command of its next step; "" for none."""
     leads = finding is (analysis.cause or next(iter(analysis.findings), None))
     block = command_block(dataset, analysis, given) if leads else ""
     step = first_command(finding.next_steps)
@@ -63,27 +62,40 @@ def offered_commands(dataset: Dataset, analysis: Analysis, finding: Finding, giv
 def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKNOWN_INPUT) -> str:
     """The block, which a shell takes as it is: comments, variables and commands; "" if nothing is missing.
 
-    What is collected of the job that still hangs is read together with the `given` input: without that, the verdict
-    would be lost.
+    It fits the kind of failure, the backend and what starts the processes (`advice_table`). What is collected of the
+    job that still hangs is read together with the `given` input: without that, the verdict would be lost.
     """
     why = missing_evidence(analysis)
-    if not why:
-        return ""
     finding = analysis.cause or next(iter(analysis.findings), None)
+    situation = Situation(dataset, finding)
+    told = [row for row in situation.rows() if row.command] if analysis.status not in _CARRIED else []
+    if not why and not told:
+        return ""
+    lines = _comment(f"rankscope: {analysis.verdict}")
+    if why:
+        lines += _comment(f"It is not proven: {'; '.join(why)}. The lines below collect what is missing.")
+    collects = situation.failure in COLLECTED and bool(why)
     goes = "hangs" if analysis.status == "hang" else "runs"
-    lines = [
-        *_comment(f"rankscope: {analysis.verdict}"),
-        *_comment(f"It is not proven: {'; '.join(why)}. The lines below collect what is missing."),
-        "",
-        f"# 1. While the job still {goes}: stacks of the ranks in question, then of all others.",
-        *_now(dataset, finding, given),
-        "",
-        *_next_run(dataset),
-        "",
-        *_group(finding),
-        *_comment(_size(dataset)),
-    ]
+    into = quoted([(given.directory or DIRECTORY).rstrip("/")])
+    now = _commands(situation, told, "now", into)
+    parts: list[tuple[str, list[str]]] = []
+    if collects:
+        title = f"While the job still {goes}: stacks of the ranks in question, then of all others."
+        parts.append((title, list(_now(dataset, finding, given, now))))
+    elif now:
+        parts.append(("On the hosts in question.", now))
+    parts.append(("Settings to change.", _commands(situation, told, "change", into)))
+    parts.append(_next_run(dataset, situation, _commands(situation, told, "next", into), collects=collects))
+    for number, (title, body) in enumerate(((title, body) for title, body in parts if body), 1):
+        lines += ["", f"# {number}. {title}", *body]
+    lines += ["", *_group(finding), *_comment(_size(dataset))] if collects else []
     return "\n".join(lines) + "\n"
+
+
+def _commands(situation: Situation, rows: Sequence[Advice], when: str, into: str) -> list[str]:
+    """The lines of the rows of one time, each once; `into` is the directory of what they collect, for a shell."""
+    lines = [line for row in rows if row.when == when for line in situation.filled(row.command, into=into).split("\n")]
+    return list(dict.fromkeys(lines))
 
 
 def _comment(text: str) -> list[str]:
@@ -95,20 +107,23 @@ def _comment(text: str) -> list[str]:
 # The job that still hangs: stacks of the ranks in question, on their hosts.
 
 
-def _now(dataset: Dataset, finding: Finding | None, given: GivenInput) -> Iterator[str]:
+def _now(dataset: Dataset, finding: Finding | None, given: GivenInput, more: Sequence[str]) -> Iterator[str]:
     directory = given.directory or DIRECTORY
     into = quoted([directory])
     if not given.directory:
         yield f"mkdir -p {into}"
+    yield from more
     ranks = _suspects(finding)
     known = _processes(dataset, finding)
     for rank in ranks[:MOST_PROCESSES]:
         host, pid = known.get(rank, (None, None))
+        file = quoted([f"{directory.rstrip('/')}/pyspy_rank_{rank}.txt"])
         if pid is None:
-            yield from _comment(f"rank {rank}{f' on {host}' if host else ''}: its process id is not known")
+            find = f"grep -lz '^RANK={rank}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | head -1"
+            yield f"PID=$({find})  # on {host or f'the host of rank {rank}'}"
+            yield f'py-spy dump --native --pid "$PID" > {file}'
             continue
         dump = f"py-spy dump --native --pid {pid}"
-        file = quoted([f"{directory.rstrip('/')}/pyspy_rank_{rank}.txt"])
         yield f"ssh {host} {dump} > {file}" if host else f"{dump} > {file}  # on the host of rank {rank}"
     hosts = sorted({host for host, _ in known.values() if host})
     for host in hosts[:MOST_NODES] if len(hosts) <= MOST_NODES else []:
@@ -160,19 +175,30 @@ def _processes(dataset: Dataset, finding: Finding | None) -> dict[int, tuple[str
 # The next run: variables for its backends, and a start through the capture.
 
 
-def _next_run(dataset: Dataset) -> Iterator[str]:
-    backends, version = backends_of(dataset), torch_version(dataset)
-    of = f"torch {version[0]}.{version[1]}" if version is not None else "any version of torch"
-    yield f"# 2. In the next run, on every host ({' and '.join(backends)}, {of})."
-    rows = settings_for(backends, version)
-    width = max(len(row.name) + len(row.value) for row in rows) + 1
-    for row in rows:
-        yield f"export {f'{row.name}={row.value}':<{width}}  # {row.why}"
-    if _compiles(dataset):
-        yield f'export TORCH_TRACE="$PWD/{DIRECTORY}/compile"  # who compiles, when, and how long'
-    yield f"LAUNCH='--nproc-per-node {_ranks_per_host(dataset)}'  # your options of torchrun"
-    yield "SCRIPT='train.py'  # your script with its arguments"
-    yield f"torchrun $LAUNCH -m rankscope.capture -o {DIRECTORY} --interval 10 $SCRIPT"
+def _next_run(dataset: Dataset, situation: Situation, lines: Sequence[str], *, collects: bool) -> tuple[str, list[str]]:
+    """Title and lines of the next run: `lines` of the table, settings of recorders if it `collects`, and the start."""
+    body: list[str] = []
+    title = "In the next run, on every host."
+    if collects:
+        backends, version = situation.backends, torch_version(dataset)
+        of = f"torch {version[0]}.{version[1]}" if version is not None else "any version of torch"
+        title = f"In the next run, on every host ({' and '.join(backends)}, {of})."
+        rows = settings_for(backends, version)
+        if situation.launcher in SERVERS:
+            rows = [row for row in rows if row.name != "TORCH_DISTRIBUTED_DEBUG"]
+        width = max(len(row.name) + len(row.value) for row in rows) + 1
+        body += [f"export {f'{row.name}={row.value}':<{width}}  # {row.why}" for row in rows]
+        if _compiles(dataset):
+            body.append(f'export TORCH_TRACE="$PWD/{DIRECTORY}/compile"  # who compiles, when, and how long')
+    body += lines
+    options = MEASURED
+    if situation.facts["step"]:
+        options += situation.filled(" --numbers steps={first}-{step}")
+    world = max(1, dataset.world_size)
+    values = {"each": _ranks_per_host(dataset), "world": world, "directory": DIRECTORY, "options": options}
+    start = [line.format(**values) for line in STARTS[situation.launcher]]
+    made = [f"mkdir -p {DIRECTORY}"] if any(f"{DIRECTORY}/" in line for line in start) else []
+    return title, [*body, *made, *start]
 
 
 def _compiles(dataset: Dataset) -> bool:
@@ -182,9 +208,12 @@ def _compiles(dataset: Dataset) -> bool:
     return bool(dataset.stacks["file"].str.contains("torch/_(?:dynamo|inductor)/").any())
 
 
-def _ranks_per_host(dataset: Dataset) -> int:
-    hosts = dataset.files["host"].drop_nulls().n_unique() or 1
-    return max(1, -(-dataset.world_size // hosts))
+def _ranks_per_host(dataset: Dataset) -> int | str:
+    """The ranks of a host; where no host is known, and they are more than one has, what torchrun finds itself."""
+    hosts = dataset.files["host"].drop_nulls().n_unique()
+    if not hosts and dataset.world_size > MOST_OF_HOST:
+        return "auto"
+    return max(1, -(-dataset.world_size // (hosts or 1)))
 
 
 def _group(finding: Finding | None) -> list[str]:

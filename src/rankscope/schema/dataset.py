@@ -108,7 +108,7 @@ class Dataset(JobTables):
     @property
     def told_by_logs(self) -> bool:
         """Whether a table has rows that only logs provide."""
-        return self.has_any(("messages", "settings", "comms", "ras", "compilations"))
+        return self.has_any(("messages", "settings", "comms", "ras", "compilations", "training"))
 
     @cached_property
     def every_rank(self) -> tuple[int, ...]:

@@ -552,6 +552,25 @@ PARAMETERS = Table(
     line=pl.Int64,
 )
 
+TRAINING = Table(
+    "training",
+    "One row for each value of a step in a log of a trainer, by file, in the order of its lines. Quantities that are "
+    "no loss and have no name below keep only their first value, and those that are not finite.",
+    file=Column(pl.UInt32, "row of `files`"),
+    line=Column(pl.Int64, "from 1"),
+    rank=Column(pl.Int32, "by the name of the file; null if unknown"),
+    printer=Column(pl.Int32, "the number in front of its lines: a rank, a local rank or a task; null without one"),
+    segment=Column(pl.UInt32, "counts the restarts of one series: its step goes back"),
+    step=Column(pl.Int64, "null where the trainer does not print it"),
+    name=Column(
+        pl.String, '"loss", "grad_norm", "lr", "loss_scale", "step_s", "skipped", "nans", "overflow" (a loss scale '
+        "after an overflow), else the raw name", holds="text",
+    ),
+    raw_name=Column(pl.String, holds="text"),
+    value=pl.Float64,
+    time_ns=Column(pl.Int64, "as printed, read as UTC; null if unknown"),
+)  # fmt: skip
+
 SCALARS = Table(
     "scalars",
     "One row for each value of each series, sorted by file, then in the order of the file.",
@@ -600,6 +619,7 @@ class JobTables:
     snapshots: pl.DataFrame = SNAPSHOTS.field()
     allocations: pl.DataFrame = ALLOCATIONS.field()
     parameters: pl.DataFrame = PARAMETERS.field()
+    training: pl.DataFrame = TRAINING.field()
 
 
 TABLES: dict[str, Table] = {field.name: field.metadata["table"] for field in fields(JobTables)}

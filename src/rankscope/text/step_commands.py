@@ -11,7 +11,7 @@ _COMMAND = re.compile(
     rf"(?<![\w./-])(?:py-spy dump{_ARGUMENT}*|nvidia-smi(?: nvlink)?{_ARGUMENT}+|dcgmi diag{_ARGUMENT}*"
     rf"|rankscope(?: (?:report|stacks|export))?{_ARGUMENT}+)(?![\w/-])"
 )
-_SETTING = re.compile(r"(?<![\w./-])[A-Z][A-Z0-9_]{5,}=\w+")
+_SETTING = re.compile(r"(?<![\w./-])[A-Z][A-Z0-9_]{5,}=\w+(?:[:,]\w+)*")
 
 
 def command_of(step: str) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from rankscope.features.series.read.scalar_rows import with_segments
 from rankscope.features.series.read.user_pattern import series_pattern
-from rankscope.features.series.rows import load_series, read_series, with_segments
+from rankscope.features.series.rows import load_series, read_series
 from rankscope.schema.tables import SCALARS
 from tests.features.series.read.binary_series import event, event_file, wandb_file, wandb_history
 

@@ -36,6 +36,15 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "flame.svg": (b'<?xml version="1.0"?><!DOCTYPE svg PUBLIC "x">', "flame graph"),
     "events.out.tfevents.176404.n1.1.0": (b"\x18\x00", "TensorBoard"),
     "attribution.json": (b'{"analysis_text": "t", "hanging_ranks": "hanging ranks: [4]"}', "attribution by NVRx"),
+    "nvrx.txt": (b"[NeMo I 10:22 cb:195]\nGPU relative performance:\n Worst performing 5/64", "stragglers by NVRx"),
+    "straggler.log": (b"^^^^ [10:22:31] iter 9 | MnRtt/Rnk: 411.2ms/12 | MxRtt/Rnk: 8.2ms/7\n", "Megatron's straggler"),
+    "times.csv": (b"rank,host,forward_ms,backward_ms\n0,n1,100.2,203.1\n", "table of times by rank"),
+    "all_reduce.txt": (
+        b"# nThread 1 nGpus 8 minBytes 8\n#\n#       size         count      type   redop    root\n", "nccl-tests",
+    ),
+    "ibstat.txt": (b"CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Down\n", "output of ibstat"),
+    "dcgm.txt": (b"Successfully ran diagnostic for group.\n+----+\n| Diagnostic      | Result    |\n", "by DCGM"),
+    "dmon.txt": (b"#Entity   GPUTL  MCUTL\nID\nGPU 0     99     45\n", "measurements by DCGM"),
     "db": (b"\x80\x02ctorch.distributed.flight_recorder.components.types\nDatabase\n", "torchfrtrace"),
 }  # fmt: skip
 
@@ -73,3 +82,9 @@ def test_files_that_are_read_are_never_foreign() -> None:
         b'{"traceEvents": [{"name": "nodes"}]}',
     ]
     assert [foreign_name(data[:512], "rank_0") for data in read] == [None] * len(read)
+
+
+def test_the_output_of_nccl_tests_with_lines_of_nccl_is_a_log() -> None:
+    head = b"# nThread 1 nGpus 8 minBytes 8\n#\n#       size         count      type\n"
+    assert foreign_name(head, "a.log") is not None
+    assert foreign_name(head + b"n1:77:77 [0] NCCL INFO NET/Socket : Using eth0\n", "a.log") is None

@@ -22,7 +22,7 @@ from rankscope.features.series.read.run_options import (
     log_options,
     tracked_options,
 )
-from rankscope.features.series.read.scalar_rows import POINTS
+from rankscope.features.series.read.scalar_rows import POINTS, with_segments
 from rankscope.features.series.read.trackio_files import is_database, read_trackio_file, trackio_config
 from rankscope.features.series.read.user_pattern import read_pattern_series
 from rankscope.features.series.read.wandb_files import config_items, is_wandb_file, read_wandb_file
@@ -37,9 +37,6 @@ from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 from rankscope.schema.tables import SCALARS
 
 _HEAD_BYTES = 1 << 16
-_SERIES = ["attempt", "file", "rank", "raw_name"]
-_SEVERAL_PRINTERS = 0.25
-"""Share of prints with the step of the one before, from which on several unnamed processes print."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 _STATE = "trainer_state.json"
 _DOCUMENT = re.compile(rb'\s*[\[{]\s*(?:\n|["{\[])')
@@ -266,19 +263,3 @@ def _exact_columns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(
         pl.when(whole.any().over("raw_name")).then(0.0).otherwise("resolution").alias("resolution")
     )
-
-
-def with_segments(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the number of restarts before them: a series whose step goes back was restarted.
-
-    Where several processes print the same steps without their rank, their lines change places: then only a way back
-    over more than two prints counts.
-    """
-    back = pl.col("step").diff().over(_SERIES)
-    rows = rows.with_columns(back.alias("back"))
-    usual = pl.when(pl.col("back") > 0).then(pl.col("back")).median().over(_SERIES).fill_null(0)
-    again = (pl.col("back") == 0).mean().over(_SERIES)
-    least = pl.when(again >= _SEVERAL_PRINTERS).then(-2 * usual).otherwise(0.0)
-    restarts = pl.col("back").lt(least).fill_null(False).cast(pl.UInt32)
-    rows = rows.with_columns(restarts.alias("segment"))
-    return rows.with_columns(pl.col("segment").cum_sum().over(_SERIES)).drop("back")

@@ -9,6 +9,8 @@ DUMPS = "bring the flight recorder dumps of all ranks"
 TRACE = "record a trace of each rank with torch.profiler, or bring the flight recorder dumps"
 STACKS = "take py-spy dump of each rank instead"
 LOGS = "bring the logs of all ranks"
+LATE = "to see what a slow rank is late in, record a trace of each rank with torch.profiler"
+BESIDE = "bring the logs of the job, written with NCCL_DEBUG=INFO, to see whether it is the cause"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,35 @@ FOREIGN_KINDS = (
     ForeignKind(
         "the result of an attribution by NVRx, not what it looked at", DUMPS,
         rb'\s*\{(?s:.{0,400}?)"(?:hanging_ranks|hanging_rank_list|progress_anomalies)"\s*:',
+    ),
+    ForeignKind(
+        "a report on stragglers by NVRx: it scores GPUs and names slow ones itself", LATE,
+        rb"[^\n]{0,200}\s{0,8}(?:STRAGGLER DETECTION WARNING|GPU (?:relative|individual) performance:)",
+    ),
+    ForeignKind(
+        "a report of Megatron's straggler detector: the slowest and the fastest rank of each measure", LATE,
+        rb"[^\n]{0,200}MnRtt/Rnk: ",
+    ),
+    ForeignKind(
+        "a table of times by rank: nothing in it tells how ranks wait for each other", LATE,
+        rb'[#"\s]{0,4}[Rr]ank"?\s{0,8}[,;|\t][^\n]{0,300}(?i:forward|backward|fwd|bwd|step|comp|comm)\w{0,20}[_ (]{0,2}'
+        rb"(?:ms|us|s|sec|seconds|time)\b",
+    ),
+    ForeignKind(
+        "output of nccl-tests: bandwidths by size, and no job. Below those of the hardware, look at its links "
+        "(nvidia-smi nvlink -s, ibstat)", BESIDE,
+        rb"(?!(?s:.*)(?:NCCL (?:INFO|WARN) |Traceback))#? ?nThread \d(?s:.{1,9000}?)\n#\s{1,20}size\s{1,20}count\s",
+    ),
+    ForeignKind(
+        "output of ibstat: a port that is not Active carries nothing", BESIDE,
+        rb"CA '[\w\-]{1,60}'\s{1,4}CA type:",
+    ),
+    ForeignKind(
+        "a diagnosis by DCGM: a device that failed is to be taken out", BESIDE,
+        rb"(?s:.{0,200}?)\| Diagnostic {1,40}\| Result |\s{0,8}\{\s{0,8}\"DCGM (?:GPU )?Diagnostic\"",
+    ),
+    ForeignKind(
+        "measurements by DCGM", BESIDE, rb"# ?Entity {1,20}[A-Z]{4,8} |# HELP DCGM_FI_",
     ),
     ForeignKind("a text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8", rb"\xff\xfe|\xfe\xff"),
     ForeignKind("weights of a model", LOGS, name=r"\.safetensors"),

@@ -8,11 +8,11 @@ import json
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.collection_settings import backends_of, torch_version
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.parsers.sidecar import decode_sidecar
-from rankscope.report.collection_settings import backends_of, torch_version
 from rankscope.schema import Dataset
 from tests.analysis.hosts import missing_one
 from tests.builders import JobBuilder

@@ -277,7 +277,15 @@ EXCERPTS = {
     "composer": Excerpt(
         "[batch=12/4800]:\n\t Train time/batch: 11\n\t Train loss/train/total: 11.9231\n"
         "\t Train lr-DecoupledAdamW/group0: 0.0001\n",
-        (("Train loss/train/total", 12, 11.9231),),
+        (("loss", 12, 11.9231),),
+    ),
+    # NVIDIA-NeMo/RL: the values of a step stand in lists below its title
+    "nemo-rl": Excerpt(
+        "========================= Step 3/150 =========================\n\u25b6 Preparing batch...\n"
+        "\U0001f4ca Training Results:\n  \u2022 Loss: 0.0213\n  \u2022 Avg Reward: 0.3125\n\n\u23f1\ufe0f  Timing:\n"
+        "  \u2022 Total step time: 41.27s\n  \u2022 generation: 11.31s (27.4%)\n"
+        "========================= Step 4/150 =========================\n  \u2022 Loss: nan\n",
+        (("loss", 3, 0.0213), ("step_s", 3, 41.27), ("loss", 4, math.nan)),
     ),
     # InternLM/xtuner issue 658
     "xtuner": Excerpt(

@@ -30,6 +30,7 @@ from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_hea
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
 from rankscope.features.logs.read.ras_output import InspectorReader, RasReader
 from rankscope.features.logs.read.record_reader import RecordSplitter
+from rankscope.features.series.read.training_lines import TrainingLines
 from rankscope.parsers.line_blocks import LINE_BYTES, PAD_BYTES
 from rankscope.parsers.line_prefixes import WORDS
 from rankscope.parsers.matrices import Codes, Numbers
@@ -69,6 +70,7 @@ class LogDecoder:
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block whose rest may be missing."""
         self._plain = PlainLines(self._recognition.literals)
+        self._training = TrainingLines()
         self._alert, self._stepping, self._silent, self._most_silent = False, False, 0, SILENT_LINES
         """Whether a report may be open that any line can belong to, whether steps are searched, the number of lines
         without an event since then, and after how many the recogniser is asked."""
@@ -101,6 +103,7 @@ class LogDecoder:
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
         if rest:
+            self._training.add([rest], np.array([self._line + len(starts)]), np.array([offset + whole]))
             self.line(rest, offset + whole, self._line + len(starts), whole=False)
         if not self.content.ranged and self.rows.count >= FOLD_ROWS:
             self._tails.add(*self._taken(), list(self._operations.ops))
@@ -110,6 +113,8 @@ class LogDecoder:
     def _lines(self, which: list[int], texts: list[bytes], starts: Places) -> None:
         """Takes lines of a block that are read one by one."""
         read: set[int] = set()
+        places = np.asarray(which, np.int64)
+        self._training.add(texts, self._line + places, self._block + starts[places].astype(np.int64))
         for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts), strict=True)):
             if telling:
                 for above in lines_above(texts, k, read):
@@ -165,6 +170,7 @@ class LogDecoder:
         )
         content.ras, content.inspected = self.ras.result(), self.inspector.result()
         content.ops = list(self._operations.ops)
+        content.training = self._training.result()
         content.counts = {**self.counts, "events": self._events.seen}
         for rows in (self._events, self.warnings):
             content.counts.update(rows.left_out())

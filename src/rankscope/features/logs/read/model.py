@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ from rankscope.features.logs.read.log_record import Event, event_from
 from rankscope.kinds.input_kinds import LOG, REPORT
 from rankscope.parsers.line_prefixes import Stamp
 from rankscope.parsers.matrices import Codes, ColumnMatrix, Numbers
+
+if TYPE_CHECKING:
+    import polars as pl
 
 TAIL_ROWS = 20_000
 """Last operations of a communicator that are kept in full."""
@@ -201,6 +205,8 @@ class LogContent(ColumnMatrix):
     ras: list[RasComm] = field(default_factory=list)
     inspected: list[InspectorRow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    training: pl.DataFrame | None = None
+    """Values of the steps of a trainer, with the columns of `training_lines.PRINTED`; None without any."""
     counts: dict[str, int] = field(default_factory=dict)
     """How many lines, records, torn records and records of each kind."""
     problem: str | None = None
@@ -211,6 +217,7 @@ class LogContent(ColumnMatrix):
     codes: Codes = field(default_factory=lambda: np.empty((len(CODES), 0), np.int32))
     """Shape (len(CODES), operations kept)."""
     _packed: list[tuple[list[Spec], list[memoryview]]] = field(default_factory=list)
+    _training: bytes = b""
 
     @property
     def rows(self) -> int:
@@ -226,11 +233,31 @@ class LogContent(ColumnMatrix):
         plain = {"ops": self.ops, "counts": self.counts, "problem": self.problem, "ranged": self.ranged, "kept": kept}
         self._packed = [pack_table(a) if kept else ([], []) for a in (self.numbers, self.codes)]
         specs = [spec for spec, _ in self._packed]
+        self._training = _frame_bytes(self.training)
+        plain["training"] = len(self._training)
         return {**tables, **plain, "columns": specs, "events": list(map(_plain, self.events))}
 
     def body(self) -> list[memoryview]:
         """The arrays as bytes, as the last `header()` describes them."""
-        return [part for _, parts in self._packed for part in parts]
+        return [
+            *([memoryview(self._training)] if self._training else ()),
+            *(p for _, parts in self._packed for p in parts),
+        ]
+
+
+def _frame_bytes(frame: pl.DataFrame | None) -> bytes:
+    if frame is None:
+        return b""
+    written = io.BytesIO()
+    frame.write_ipc(written, compression="lz4")
+    return written.getvalue()
+
+
+def _frame_from(data: memoryview) -> pl.DataFrame | None:
+    # a process that reads only dumps starts without it
+    import polars as pl
+
+    return pl.read_ipc(bytes(data), use_pyarrow=False) if data else None
 
 
 def log_from(header: dict[str, Any], body: memoryview, *more: object) -> LogContent:
@@ -240,7 +267,8 @@ def log_from(header: dict[str, Any], body: memoryview, *more: object) -> LogCont
     named: dict[str, Any] = {name: [_row(kind, row) for row in header[name]] for name, kind in _TABLES.items()}
     events = [event_from(row) for row in header["events"]]
     plain: dict[str, Any] = {name: header[name] for name in ("ops", "counts", "problem", "ranged")}
-    content = LogContent(**plain, **named, events=events)
+    training, body = body[: header["training"]], body[header["training"] :]
+    content = LogContent(**plain, **named, events=events, training=_frame_from(training) if training else None)
     if kept:
         content.numbers, rest = unpack_table(of_numbers, body, kept, np.int64)
         content.codes, _ = unpack_table(of_codes, rest, kept, np.int32)
@@ -308,7 +336,7 @@ def only_starts(log: LogContent) -> bool:
 
 
 def _has_tables(log: LogContent) -> bool:
-    return any((log.comms, log.settings, log.warnings, log.ras, log.inspected))
+    return log.training is not None or any((log.comms, log.settings, log.warnings, log.ras, log.inspected))
 
 
 def shown_kind(log: LogContent) -> str:

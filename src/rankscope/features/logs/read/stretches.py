@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from rankscope.features.logs.read import bounded_rows
 from rankscope.features.logs.read.bounded_rows import CommTails, move_phantoms
@@ -34,6 +35,7 @@ class LogJoiner:
         self._settings: set[tuple[int, str, str]] = set()
         self._inspected: dict[Any, int] = {}
         self._tails = CommTails()
+        self._training: list[pl.DataFrame] = []
         self._events, self._warnings = bounded_rows.bounded_events(), bounded_rows.bounded_warnings()
         self._problems: list[str] = []
 
@@ -48,6 +50,8 @@ class LogJoiner:
             part.codes[CODES.index("op")] = names[part.codes[CODES.index("op")]]
             self._tails.add(part.numbers, part.codes, list(self._ops), comms)
         self._tables(part, processes, lines)
+        if part.training is not None:
+            self._training.append(part.training.with_columns(pl.col("line") + lines))
         self._counts.update(part.counts)
         self._forget(kept_comms(self._content.comms))
         self.lost(part.problem)
@@ -77,6 +81,7 @@ class LogJoiner:
         other._counts, other._processes, other._last = self._counts.copy(), self._processes.copy(), self._last.copy()
         other._ops, other._settings, other._inspected = self._ops.copy(), self._settings.copy(), self._inspected.copy()
         other._tails, other._problems = self._tails.copy(), self._problems.copy()
+        other._training = list(self._training)
         return other
 
     def result(self) -> LogContent:
@@ -88,6 +93,7 @@ class LogJoiner:
             counts.update(rows.left_out())
         content.counts = dict(counts)
         content.comms, content.numbers, content.codes = self._tails.result(content.comms)
+        content.training = pl.concat(self._training) if self._training else None
         content.problem = "; ".join(self._problems) or None
         move_phantoms(content)
         return content
@@ -271,7 +277,12 @@ class GrowingLog:
 def _is_silent(content: LogContent) -> bool:
     """Whether a stretch has only lines that are not kept."""
     tables = (getattr(content, name) for name in _COMPARED_FIELDS if name != "ranged")
-    return not content.numbers.shape[1] and not any(tables) and not any(_told_counts(content).values())
+    return (
+        not content.numbers.shape[1]
+        and content.training is None
+        and not any(tables)
+        and not any(_told_counts(content).values())
+    )
 
 
 def _says_same(one: LogContent, other: LogContent) -> bool:
@@ -280,12 +291,19 @@ def _says_same(one: LogContent, other: LogContent) -> bool:
         np.array_equal(one.numbers, other.numbers)
         and np.array_equal(one.codes, other.codes)
         and _told_counts(one) == _told_counts(other)
+        and _says_same_steps(one.training, other.training)
         and all(getattr(one, name) == getattr(other, name) for name in _COMPARED_FIELDS)
     )
 
 
+def _says_same_steps(one: pl.DataFrame | None, other: pl.DataFrame | None) -> bool:
+    return one is other if one is None or other is None else one.equals(other)
+
+
 _COMPARED_FIELDS = [
-    field.name for field in fields(LogContent) if field.name not in ("numbers", "codes", "counts", "_packed")
+    field.name
+    for field in fields(LogContent)
+    if field.name not in ("numbers", "codes", "counts", "training", "_packed", "_training")
 ]
 _LINES = ("lines", "records")
 

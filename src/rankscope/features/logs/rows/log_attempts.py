@@ -201,12 +201,21 @@ def only_run(content: LogContent, number: int | None) -> LogContent:
         warnings=[row._replace(process=place[row.process]) for row in warnings],
         events=[event for event in content.events if inside(event.offset)],
         ras=[row for row in content.ras if inside(row.offset)],
+        training=_steps_between(content.training, start, end),
     )
     index = np.array([moved.get(at, -1) for at in range(len(content.comms))] or [-1], np.int32)
     comm = index[content.codes[CODES.index("comm")]]
     cut.numbers, cut.codes = content.numbers[:, comm >= 0], content.codes[:, comm >= 0]
     cut.codes[CODES.index("comm")] = comm[comm >= 0]
     return cut
+
+
+def _steps_between(steps: pl.DataFrame | None, start: int, end: int | None) -> pl.DataFrame | None:
+    if steps is None:
+        return None
+    rows = steps.filter(pl.col("offset") >= start)
+    rows = rows if end is None else rows.filter(pl.col("offset") < end)
+    return None if rows.is_empty() else rows
 
 
 COPIED_NS = 86_400 * 1_000_000_000

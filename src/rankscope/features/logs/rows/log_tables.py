@@ -46,6 +46,7 @@ from rankscope.features.logs.rows.log_processes import (
     valid_rank,
     valid_size,
 )
+from rankscope.features.logs.rows.log_training import training_table
 from rankscope.features.logs.rows.process_ends import add_earlier
 from rankscope.features.logs.rows.process_ranks import identify_lives
 from rankscope.kinds.event_kinds import EVENTS
@@ -223,6 +224,7 @@ def record_tables(scene: LogScene) -> dict[str, pl.DataFrame]:
         "settings": _setting_table(scene),
         "comms": _comm_table(scene),
         "ras": pl.DataFrame(rows, schema=RAS, infer_schema_length=None),
+        "training": training_table(scene),
     }
 
 

@@ -549,8 +549,6 @@ def find_first(logs: LogEvidence) -> Iterator[Finding]:
     steps = [chief.advice] if chief.advice else []
     if chief.frames:
         steps.append(f"Read the traceback at {chief.line.place}.")
-    elif not steps:
-        steps.append(f"Read what {people} printed before {chief.line.place}.")
     yield Finding(
         kind="rank-failed",
         severity="critical",

@@ -153,7 +153,7 @@ def find_unknown_causes(logs: LogEvidence) -> Iterator[Finding]:
         confidence="low",
         confidence_reasons=("rankscope does not know this error, and the line does not say which rank is at fault",),
         evidence=_first_in_front(first, warnings),
-        next_steps=(f"Read the lines before {first.place}, and the source of NCCL at {_innermost(first)}.",),
+        next_steps=(f"The source of NCCL at {_innermost(first)} tells what failed there.",),
     )
 
 

@@ -32,6 +32,9 @@ WORDS = "[Ll]oss|LOSS|[Ss]tep|STEP|[Ii]ter|pdates|it/s|s/it|\\[batch=|[Ee]poch"
 """Words of lines with values of training, and of the progress bars that tell the step."""
 _HEAD = re.compile(rb"(\[(?:step|batch)=[^\n]{0,200})((?:\n[ \t][^\n]{0,400}){1,400})")
 """A print with a value in each of the indented lines that follow (OLMo, Composer)."""
+_BULLET = "\u2022".encode()
+_TITLE = re.compile(rb"(=== Step \d{1,9}/\d{1,9} ===+)((?:\n(?![^\n]{0,80}=== Step )[^\n]{0,400}){1,200})")
+"""The title of a step, with a value in each item of the lists that follow (NeMo-RL)."""
 MOST_HELD = 1 << 16
 """Lines that are read together."""
 FEW_LINES = 32
@@ -48,10 +51,10 @@ _COLOUR = COLOUR.pattern.decode("latin-1")
 def read_log_series(data: bytes | IO[bytes]) -> pl.DataFrame:
     """The series of a log, with the columns of POINTS, in the order of the log."""
     stream: IO[bytes] = io.BytesIO(data) if isinstance(data, bytes) else data
-    reader, held, count = _LogReader(), list[pl.DataFrame](), 0
+    reader, held, count = SeriesReader(), list[pl.DataFrame](), 0
     for block in line_blocks(stream):
         text = block.text
-        held.append(_candidates(text, count))
+        held.append(value_lines(text, count))
         count += text.count(b"\n")
         if sum(len(lines) for lines in held) >= MOST_HELD:
             reader.add(pl.concat(held))
@@ -63,10 +66,12 @@ def read_log_series(data: bytes | IO[bytes]) -> pl.DataFrame:
     return reader.result()
 
 
-def _candidates(text: bytes, count: int) -> pl.DataFrame:
+def value_lines(text: bytes, count: int) -> pl.DataFrame:
     """The lines with one of WORDS, without colours, and their numbers; `count` lines are before the text."""
     if b"[step=" in text or b"[batch=" in text:
         text = _HEAD.sub(_with_values, text)
+    if b"= Step " in text:
+        text = _TITLE.sub(_with_bullets, text)
     lines = pl.Series("text", text.decode("utf-8", "replace").split("\n"), pl.String)
     rows = lines.to_frame().with_row_index("line", count + 1).filter(pl.col("text").str.contains(WORDS))
     if b"\x1b" in text:
@@ -83,7 +88,14 @@ def _with_values(found: re.Match[bytes]) -> bytes:
     return b" | ".join([found[1].rstrip(b": \r"), *(line.strip() for line in lines)]) + b"\n" * len(lines)
 
 
-class _LogReader:
+def _with_bullets(found: re.Match[bytes]) -> bytes:
+    """A title with the items of the lists behind it in one line; empty lines keep the numbers of the others."""
+    lines = found[2].split(b"\n")[1:]
+    items = [line.partition(_BULLET)[2].strip() for line in lines if _BULLET in line]
+    return b" | ".join([found[1].strip(b" ="), *items]) + b"\n" * len(lines)
+
+
+class SeriesReader:
     """Reads lines into rows, and remembers the recipe of each shape."""
 
     def __init__(self) -> None:
@@ -139,12 +151,14 @@ class _LogReader:
         return rows.with_columns(texts)
 
     def result(self) -> pl.DataFrame:
-        """The rows of the log."""
-        if not self._frames:
+        """The rows since the last call."""
+        frames, bars = self._frames, self._bars
+        self.rows, self._frames, self._bars = 0, [], []
+        if not frames:
             return pl.DataFrame(schema=POINTS)
-        rows = pl.concat(self._frames, how="diagonal")
+        rows = pl.concat(frames, how="diagonal")
         rows = rows if rows["order"].is_sorted() else rows.sort("order", maintain_order=True)
-        return with_steps_of_bars(rows, self._bars).select(*POINTS).cast(POINTS)  # type: ignore[arg-type]
+        return with_steps_of_bars(rows, bars).select(*POINTS).cast(POINTS)  # type: ignore[arg-type]
 
     def _keep(self, rows: pl.DataFrame) -> None:
         self.rows += rows.height

@@ -22,7 +22,8 @@ _KNOWN = {
         "train/lm loss", "loss_metrics/global_avg_loss", "actor/pg_loss", "policy loss",
         "train/CrossEntropyLoss", "train/CE loss", "cross entropy loss", "train/total_loss", "pg_loss", "mlm loss",
         "Train/Samples/train_loss", "train_loss_step", "train/loss_step", "loss_train", "ce loss", "ce_loss",
-        "language loss", "avg loss", "lm loss value", "step loss", "loss/total",
+        "language loss", "avg loss", "lm loss value", "step loss", "loss/total", "Train loss/train/total",
+        "loss/train/total",
     ),
     "grad_norm": (
         "grad norm", "gradient norm", "gnorm", "norm", "total norm", "global grad norm", "train/grad_norm",
@@ -39,7 +40,7 @@ _KNOWN = {
     "step_s": (
         "elapsed time per iteration", "train step timing", "train_step_timing in s", "step time", "iter time", "dt",
         "time", "seconds", "iteration time", "timing_s/step", "perf/time_per_step", "time per step", "sec/step",
-        "updt_s", "time/iter", "time per iteration", "batch time", "time_metrics/end_to_end",
+        "updt_s", "total step time", "time/iter", "time per iteration", "batch time", "time_metrics/end_to_end",
     ),
     "data_s": (
         "data time", "data_time", "time_metrics/data_loading", "data loading time", "dataloader time", "dataload_time",
