@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -116,7 +117,14 @@ def _own_lines(dataset: Dataset) -> dict[int, Lines]:
     told = dataset.stacks.join(wanted, on="stack_id", how="semi").sort("stack_id", "depth")
     for number, function, file, line in told.select("stack_id", "function", "file", "line").iter_rows():
         frames[number].append(Frame(function, file, line))
-    return {number: own_frames(stack) or tuple(stack) for number, stack in frames.items()}
+    return {number: _own(stack) for number, stack in frames.items()}
+
+
+def _own(stack: Sequence[Frame]) -> Lines:
+    """The frames of the job's own code, behind the operator and the function of autograd, which have no file."""
+    place = tuple(takewhile(lambda frame: not frame.file, stack))
+    rest = stack[len(place) :]
+    return (*place, *(own_frames(rest) or rest))
 
 
 def _holders(rows: Sequence[Mapping[str, Any]], stacks: Mapping[int, Lines]) -> tuple[Holder, ...]:

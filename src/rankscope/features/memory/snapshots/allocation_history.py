@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rankscope.features.memory.snapshots.allocation_stacks import stack_of
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.matrices import Numbers
 
@@ -45,7 +46,7 @@ class HistoryRows:
             self.times.append(entry.get("time_us", 0))
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise NotThisKindError("a memory snapshot with an entry of its history that is none") from error
-        self.stacks.append(None if action == FREE else entry.get("frames"))
+        self.stacks.append(None if action == FREE else stack_of(entry))
         self.actions.append(action)
         return len(self.actions) - 1
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankscope.features.memory.snapshots.allocation_history import FAILED, NO_ROW, HistoryPeak, HistoryRows, find_peak
-from rankscope.features.memory.snapshots.allocation_stacks import AllocationStacks
+from rankscope.features.memory.snapshots.allocation_stacks import AllocationStacks, stack_of
 from rankscope.features.memory.snapshots.model import MemorySnapshot, SnapshotDevice
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.matrices import Numbers
@@ -67,7 +67,7 @@ class SegmentSums:
             self.pending += size
         older = block["history"][0] if block.get("history") else block
         asked = older.get("real_size", block.get("requested_size", size))
-        self.blocks.append(LiveBlock(address & (1 << 63) - 1, _size(asked), older.get("frames")))
+        self.blocks.append(LiveBlock(address & (1 << 63) - 1, _size(asked), stack_of(older)))
 
 
 def snapshot_of(document: Mapping[str, Any], rows: HistoryRows) -> MemorySnapshot:
