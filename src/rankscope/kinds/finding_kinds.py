@@ -170,6 +170,12 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         clears="a profile in which it is not late, or clocks of the hosts that are apart",
     ),
     FindingKind(
+        name="memory-request-failed", worst="critical", status="failed", status_alone="failed", view="snapshots",
+        meaning="a request for memory of a device found none, by the history of a memory snapshot",
+        find="features.memory.rules.snapshot_failures:failed_in_snapshots",
+        clears="a later part of the history, in which the program goes on",
+    ),
+    FindingKind(
         name="memory-leak", worst="warning", meaning="the memory of a rank grows with every step",
         clears="samples of more steps in which its memory grows no more",
     ),

@@ -504,8 +504,19 @@ SNAPSHOTS = Table(
     ago_ns=Column(pl.Int64, "from that peak to the last entry"),
     unknown=Column(pl.Int64, "bytes at the peak whose allocation is older than the history", unit="bytes"),
     failures=Column(pl.Int64, "failed requests"),
-    asked=Column(pl.Int64, "size of the last one", unit="bytes"),
+    asked=Column(pl.Int64, "size of the last one; null without one", unit="bytes"),
+    asked_by=Column(pl.UInt32, "rows of `stacks`; null if no stack was recorded"),
     free=Column(pl.Int64, "bytes that the device had free then", unit="bytes"),
+    held_then=Column(pl.Int64, "in tensors then", unit="bytes"),
+    reserved_then=Column(pl.Int64, "in segments then; null where the history does not tell", unit="bytes"),
+    gaps_then=Column(pl.Int64, "in free pieces of segments that were partly held then", unit="bytes"),
+    cached_then=Column(pl.Int64, "in segments without a held block then", unit="bytes"),
+    largest_then=Column(pl.Int64, "the largest free piece then", unit="bytes"),
+    later=Column(pl.Int64, "allocations behind it in the history"),
+    later_bytes=Column(pl.Int64, "sum of these", unit="bytes"),
+    peak_reserved=Column(pl.Int64, "in segments at the peak; null where the history does not tell", unit="bytes"),
+    peak_gaps=Column(pl.Int64, "in free pieces of segments that were partly held at the peak", unit="bytes"),
+    peak_cached=Column(pl.Int64, "in segments without a held block at the peak", unit="bytes"),
 )
 
 ALLOCATIONS = Table(
@@ -516,6 +527,7 @@ ALLOCATIONS = Table(
     device=pl.Int32,
     stack_id=Column(pl.UInt32, "rows of `stacks`; null if no stack was recorded"),
     at_peak=Column(pl.Int64, "bytes, as the program asked for them", unit="bytes"),
+    at_failure=Column(pl.Int64, "at the last failed request; 0 without one", unit="bytes"),
     at_dump=Column(pl.Int64, unit="bytes"),
     blocks=Column(pl.Int64, "live allocations at the dump"),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from statistics import median
 from typing import Any, ClassVar, Literal
@@ -20,9 +19,11 @@ from rankscope.features.memory.rules.snapshot_holders import (
     Lines,
     PlaceOverRanks,
     SnapshotMemory,
+    holder_text,
     snapshot_memory,
+    went_on,
 )
-from rankscope.features.memory.snapshot_page import ALLOCATED_BY, HOLDER_COLUMNS, holder_text, owner_text, size_lines
+from rankscope.features.memory.snapshot_page import ALLOCATED_BY, holder_columns, owner_text, size_lines
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, plural, ranks_text
@@ -91,7 +92,9 @@ class SnapshotsScreen(TablePage[Row]):
     def _summed(self, event: Summed) -> None:
         self.memory = event.memory
         self._alone = {place.lines: at for at, place in enumerate(event.memory.lone)}
-        self.part = "ranks" if len(event.memory.compared) > 1 else "device"
+        failed = next((at for at, one in enumerate(event.memory.devices) if _ran_out(one)), None)
+        self.part = "ranks" if len(event.memory.compared) > 1 and failed is None else "device"
+        self.device = failed or 0
         self.fill()
         self.draw_bars()
 
@@ -189,7 +192,7 @@ class SnapshotsScreen(TablePage[Row]):
         """Opens the source of a place, or the places of a device."""
         row = self.row(at)
         if not isinstance(row, DeviceMemory):
-            self.open_source(row.lines[0] if row.lines else None)
+            self.open_source(next((frame for frame in row.lines if frame.file), None))
         elif self.memory is not None:
             self._show("device", self.memory.devices.index(row))
 
@@ -209,6 +212,11 @@ def _ranks_title(memory: SnapshotMemory) -> Line:
 def _segments_title(memory: SnapshotMemory) -> Line:
     what = f"{plural(len(memory.devices), 'device')}: # in tensors, . in gaps, - in unused segments"
     return line(Span(" segments  ", "head"), what)
+
+
+def _ran_out(device: DeviceMemory) -> bool:
+    """Whether a request failed for want of memory, and the program did not go on."""
+    return bool(device.facts["failures"]) and not went_on(device.facts)
 
 
 def device_name(device: DeviceMemory) -> str:
@@ -252,10 +260,8 @@ def place_columns(ranks: Sequence[int], alone: Container[Lines]) -> Columns[Plac
 
 def device_columns(device: DeviceMemory) -> Columns[Holder]:
     """The columns of places of one device."""
-    has_peak = device.facts["peak"] is not None
     sizes = [
-        Col(title=column.heading, cell=partial(column.cell, has_peak), width=column.width, right=True)
-        for column in HOLDER_COLUMNS
+        Col(title=column.heading, cell=column.cell, width=column.width, right=True) for column in holder_columns(device)
     ]
     return Columns(*sizes, LINES_OF_PLACE)
 

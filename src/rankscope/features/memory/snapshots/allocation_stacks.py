@@ -47,17 +47,18 @@ class AllocationStacks:
         self._of_frame: dict[int, StackFrame] = {}
         self._sums: dict[tuple[int, tuple[int, ...]], list[int]] = {}
 
-    def add(self, device: int, stack: Any, at_peak: int, at_dump: int) -> None:
+    def add(self, device: int, stack: Any, at_peak: int, at_failure: int, at_dump: int) -> None:
         """Adds the bytes of one allocation."""
-        sums = self._sums.setdefault((device, self._stack(stack)), [0, 0, 0])
+        sums = self._sums.setdefault((device, self.stack(stack)), [0, 0, 0, 0])
         sums[0] += at_peak
-        sums[1] += at_dump
-        sums[2] += at_dump > 0
+        sums[1] += at_failure
+        sums[2] += at_dump
+        sums[3] += at_dump > 0
 
     def largest(self) -> list[HeldStack]:
         """The stacks that hold most, of each device the largest first."""
         rows = [HeldStack(device, frames, *sums) for (device, frames), sums in self._sums.items()]
-        rows.sort(key=lambda row: (row.device, -max(row.at_peak, row.at_dump)))
+        rows.sort(key=lambda row: (row.device, -max(row.at_peak, row.at_failure, row.at_dump)))
         counts: dict[int, int] = {}
         kept = []
         for row in rows:
@@ -66,7 +67,7 @@ class AllocationStacks:
                 kept.append(row)
         return kept
 
-    def _stack(self, stack: Any) -> tuple[int, ...]:
+    def stack(self, stack: Any) -> tuple[int, ...]:
         """The frames of a stack: those of Python, if it has any; else the operator, the function of autograd, and the
         forward frames that torch recorded for it.
         """

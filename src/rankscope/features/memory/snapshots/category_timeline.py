@@ -74,9 +74,9 @@ def _snapshot(times: Ints, sizes: Ints) -> MemorySnapshot:
     )
     device = SnapshotDevice(
         device=UNKNOWN_DEVICE, allocated=max(int(total[-1]), 0), expandable=False, events=len(times),
-        peak=max(int(total[at]), 0), ago_ns=ago, unknown=0, asked=None, free=None, **none,
+        peak=max(int(total[at]), 0), ago_ns=ago, unknown=0, last_failure=None, peak_holes=None, **none,
     )  # fmt: skip
     order = sorted((at for at in range(len(CATEGORIES)) if peak[at] or last[at]), key=lambda at: -peak[at])
     frames = [StackFrame(CATEGORIES[at], "", 0) for at in order]
-    stacks = [HeldStack(UNKNOWN_DEVICE, (row,), peak[at], last[at], 0) for row, at in enumerate(order)]
+    stacks = [HeldStack(UNKNOWN_DEVICE, (row,), peak[at], 0, last[at], 0) for row, at in enumerate(order)]
     return MemorySnapshot([device], frames, stacks)

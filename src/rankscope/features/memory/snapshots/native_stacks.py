@@ -1,7 +1,7 @@
 """Places of allocations that no Python stands behind: the operator and the function of autograd, from frames of C++.
 
-Backward runs in threads of its own, so its stacks hold the unwinder, the allocator, the dispatcher, the operator and the
-engine. `torch/cuda/_memory_viz.py` (`_frame_filter`) leaves out the unwinder, the dispatcher and CPython.
+Backward runs in threads of its own, so its stacks hold the unwinder, the allocator, the dispatcher, the operator and
+the engine. `torch/cuda/_memory_viz.py` (`_frame_filter`) leaves out the unwinder, the dispatcher and CPython.
 """
 
 from __future__ import annotations
