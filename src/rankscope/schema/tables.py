@@ -480,6 +480,7 @@ MEMORY = Table(
     free=_bytes("null if unknown; that nobody holds"),
     used=_bytes("null if unknown; that this process holds, with memory that torch does not count"),
     asked=_bytes("null if unknown; that could not be had"),
+    samples=Column(pl.Int64, "null for one; that it stands for, as the fullest of its stretch"),
     source=pl.Enum(MEMORY_SOURCES),
     file=Column(pl.UInt32, "row of `files`"),
     line=pl.Int64,

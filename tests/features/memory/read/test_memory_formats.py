@@ -11,6 +11,7 @@ import pytest
 from rankscope.assemble.load import LoadOptions, load
 from rankscope.features.memory.memory_messages import OutOfMemory, read_out_of_memory
 from rankscope.features.memory.memory_samples import decode_samples, samples_from
+from rankscope.features.memory.rules.memory_peers import held_by_rank
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.matrices import NULL
 from tests.memory_writer import sample_file
@@ -89,3 +90,20 @@ def test_memory_events_of_a_trace_become_rows(tmp_path: Path) -> None:
     mine = rows.filter(pl.col("device") == "cuda:3")
     assert mine["allocated"].max() == 499 and mine["reserved"].max() == 600 and mine.height <= 2 * 64
     assert mine["time_ns"].is_sorted() and set(mine["source"]) == {"profiler"}
+    # 999 of the device, the last of which says 499
+    assert mine["samples"].sum() == 999 and mine["allocated"][-1] == 499
+
+
+def test_the_last_memory_event_is_the_last_size_of_a_rank(tmp_path: Path) -> None:
+    """Memory that rises, and is freed again before the trace ends; events stand in no order of time."""
+    span = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": 10.0, "dur": 1.0}
+    sizes = [*range(0, 700 << 20, 7 << 20), *range(700 << 20, 3 << 20, -(7 << 20)), 12 << 20]
+    events = [
+        {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 7, "tid": 7, "ts": 11.0 + at,
+         "args": {"Device Id": 1, "Device Type": 1, "Total Allocated": size, "Total Reserved": 800 << 20}}
+        for at, size in enumerate(sizes)
+    ]  # fmt: skip
+    document = {"schemaVersion": 1, "traceEvents": [span, events[-1], *events[:-1]]}
+    (tmp_path / "rank4.json").write_text(json.dumps(document))
+    (held,) = held_by_rank(load([tmp_path], LoadOptions(jobs=1)).memory).to_dicts()
+    assert (held["samples"], held["peak"], held["last"]) == (len(events), 700 << 20, 12 << 20)

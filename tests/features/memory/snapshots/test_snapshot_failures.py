@@ -127,7 +127,7 @@ def test_the_report_says_who_asked_and_what_was_held(tmp_path: Path, capsys: pyt
     assert run(["memory", str(path)]) == 0
     text = capsys.readouterr().out
     assert "then 150 MiB in tensors, 7 MiB free by the driver; 150 MiB of 300 MiB" in " ".join(text.split())
-    assert "    60 MiB   160 MiB      0 B     0  keys model.py:10\n" in text
+    assert "       60 MiB  100 MiB      0 B     0  keys model.py:10\n" in text
 
 
 def test_a_full_device_gets_no_advice_on_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
