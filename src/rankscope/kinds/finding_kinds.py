@@ -188,6 +188,10 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         meaning="an allocator had reserved enough memory for a request that failed, in pieces that were too small",
     ),
     FindingKind(
+        name="memory-summary", worst="warning", status="unknown", status_alone="unknown",
+        meaning="what a memory summary of torch says of a device, where it counts no failed request",
+    ),
+    FindingKind(
         name="model-mismatch", view="model", worst="warning",
         meaning="ranks hold another model than their peers: names, shapes, types, frozen or not, wrapper, placement",
         rule="ranks that share a mesh or a wrapper hold the same parameters: the few that differ are accused",

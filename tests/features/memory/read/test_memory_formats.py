@@ -21,15 +21,15 @@ CUDA = "PYTORCH_CUDA_ALLOC_CONF"
 WORDINGS = {
     "CUDA out of memory. Tried to allocate 36.00 MiB (GPU 0; 8.00 GiB total capacity; 130.50 MiB already allocated; "
     "47.00 MiB free; 16.50 MiB cached)":
-        OutOfMemory("cuda:0", 36 * MIB, 8 * GIB, 47 * MIB, None, 261 * MIB // 2, 33 * MIB // 2, CUDA),
+        OutOfMemory("cuda:0", 36 * MIB, 8 * GIB, 47 * MIB, None, 261 * MIB // 2, 33 * MIB // 2, CUDA, is_old=True),
     "RuntimeError: CUDA out of memory. Tried to allocate 4.00 GiB (GPU 7; 16.00 GiB total capacity; 2.00 GiB already "
     "allocated; 512 bytes free; 3.00 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try":
-        OutOfMemory("cuda:7", 4 * GIB, 16 * GIB, 512, None, 2 * GIB, 3 * GIB, CUDA),
+        OutOfMemory("cuda:7", 4 * GIB, 16 * GIB, 512, None, 2 * GIB, 3 * GIB, CUDA, is_old=True),
     "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacty of 32.00 "
     "GiB of which 1.00 GiB is free. Process 77 has 5.00 GiB memory in use. Including non-PyTorch memory, this process "
     "has 26.00 GiB memory in use. Of the allocated memory 20.00 GiB is allocated by PyTorch, with 1.00 GiB allocated "
     "in private pools (e.g., CUDA Graphs), and 3.00 GiB is reserved by PyTorch but unallocated.":
-        OutOfMemory("cuda:1", 2 * GIB, 32 * GIB, GIB, 26 * GIB, 20 * GIB, 23 * GIB, CUDA),
+        OutOfMemory("cuda:1", 2 * GIB, 32 * GIB, GIB, 26 * GIB, 20 * GIB, 23 * GIB, CUDA, others=((77, 5 * GIB),)),
     "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 20.00 MiB. GPU 2 has a total capacity of 64.00 GiB "
     "of which 0 bytes is free. 32.00 GiB allowed; Of the allocated memory 31.00 GiB is allocated by PyTorch, and 8.00 "
     "MiB is reserved by PyTorch but unallocated. try setting PYTORCH_ALLOC_CONF=expandable_segments:True":

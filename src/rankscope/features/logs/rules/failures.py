@@ -300,6 +300,9 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> Itera
         elif line.kind == "oom-kill":
             what = "killed by the kernel because memory ran out"
             yield Failure(line, what, ("host-out-of-memory", ""), 2, seen_end=True)
+        elif line.kind == "memory-summary" and line.values.get("ooms"):
+            what = "CUDA out of memory, by its memory summary"
+            yield Failure(line, what, ("cuda-out-of-memory", ""), 1, meaning="A request found no memory on its device.")
 
 
 def _of_exit(line: LogLine) -> Iterator[Failure]:
@@ -616,7 +619,12 @@ def _sure(first: FirstFailures, dataset: Dataset) -> tuple[Confidence, tuple[str
         (chief.rank is not None and line.file in guessed, "the rank of the log is a guess"),
         (chief.mixed, "tracebacks of several processes are mixed there"),
         (line.torn, "the log is torn there"),
-        (chief.strength == 1, "the logs do not show why it was killed"),
+        (
+            chief.strength == 1,
+            "a summary counts failed requests, and does not show whether the program went on"
+            if line.kind == "memory-summary"
+            else "the logs do not show why it was killed",
+        ),
         (bool(doubt), doubt),
         (chief.either_end, "the rank at the other end may be the one whose size is wrong"),
         (timeless, "the line has no time: it may be older than the job"),
