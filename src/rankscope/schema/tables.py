@@ -503,6 +503,7 @@ SNAPSHOTS = Table(
     events=Column(pl.Int64, "entries of the recorded history"),
     peak=Column(pl.Int64, "most bytes that tensors held in it; null without one", unit="bytes"),
     ago_ns=Column(pl.Int64, "from that peak to the last entry"),
+    end_ns=Column(pl.Int64, "time of the last entry; null in a history without times"),
     unknown=Column(pl.Int64, "bytes at the peak whose allocation is older than the history", unit="bytes"),
     failures=Column(pl.Int64, "failed requests"),
     asked=Column(pl.Int64, "size of the last one; null without one", unit="bytes"),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from rankscope.features.memory.rules.snapshot_growth import PlaceGrowth, SnapshotGrowth, snapshot_growths
 from rankscope.features.memory.rules.snapshot_holders import (
     DeviceMemory,
     Holder,
@@ -25,6 +26,10 @@ from rankscope.text.wording import byte_count, duration, plural, ranks_text, sen
 MOST_HOLDERS = 10
 """Most places of the program that text and Markdown list for a device."""
 MOST_LONE = 10
+MOST_GROWTHS = 4
+"""Most devices with several snapshots whose growth is listed, the largest first."""
+MOST_SHRUNK = 3
+"""Most places that hold less than before."""
 MOST_FULL = 8
 """Most devices whose places are listed, the fullest; of the others only the sizes."""
 TITLE = "Memory snapshots"
@@ -78,6 +83,8 @@ def snapshot_sections(memory: SnapshotMemory, unread: Unread) -> Iterator[Sectio
         head = ("rank", "held", "others", ALLOCATED_BY)
         grids = (Grid(head=head, rows=rows, numbers=(0, 1), wraps=True),) if rows else ()
         yield Section(sentence(lone_title(memory)), grids or (Prose("Nothing is held by one rank alone."),))
+    for growth in snapshot_growths(memory.devices)[:MOST_GROWTHS]:
+        yield Section(sentence(growth_title(growth)), tuple(_growth_blocks(growth)))
     full = _fullest(memory)
     for at, device in enumerate(memory.devices):
         yield Section(
@@ -89,6 +96,50 @@ def snapshot_sections(memory: SnapshotMemory, unread: Unread) -> Iterator[Sectio
         yield Section("Other devices", (Prose(text),))
     if unread:
         yield Section("Files not read, or only in part", (Records(head=("file", "why"), rows=unread),))
+
+
+GROWTH_HEAD = ("grew", "before", "after", "live")
+"""Headings of what a place holds more in the last of several snapshots, as the report and the screen list it."""
+
+
+def growth_cells(place: PlaceGrowth) -> tuple[str, ...]:
+    """Cells by the names of `GROWTH_HEAD`."""
+    sign = "-" if place.grown < 0 else ""
+    sizes = (byte_count(place.before), byte_count(place.after))
+    return f"{sign}{byte_count(abs(place.grown))}", *sizes, f"{place.blocks:,}"
+
+
+def growth_title(growth: SnapshotGrowth) -> str:
+    """The device, with what is in tensors in the first and in the last snapshot."""
+    facts = growth.last.facts
+    before, after = (byte_count(one.facts["allocated"]) for one in (growth.first, growth.last))
+    who = owner_text(facts["rank"], facts["device"])
+    known = "" if facts["rank"] is not None else ", if the files are of one process"
+    return f"what grew on {who}{known}: {before} in tensors, then {after}"
+
+
+def growth_words(growth: SnapshotGrowth) -> str:
+    """The two files, and the time between them."""
+    later = f", {duration(growth.apart_ns)} later" if growth.apart_ns else ""
+    of = f" (first and last of {growth.snapshots} snapshots)" if growth.snapshots > 2 else ""
+    return f"from {growth.first.path} to {growth.last.path}{later}{of}"
+
+
+def _growth_blocks(growth: SnapshotGrowth) -> Iterator[Block]:
+    yield Prose(growth_words(growth))
+    more = [place for place in growth.places if place.grown > 0]
+    less = [place for place in growth.places if place.grown < 0]
+    rows = [
+        (*growth_cells(place), holder_text(place.lines))
+        for place in (*more[:MOST_HOLDERS], *less[: -MOST_SHRUNK - 1 : -1])
+    ]
+    if not rows:
+        yield Prose("No place of the program holds more or less than before.")
+        return
+    head = (*GROWTH_HEAD, ALLOCATED_BY)
+    left = len(more[MOST_HOLDERS:]) + len(less[:-MOST_SHRUNK])
+    rest = f"{plural(left, 'more place')} changed: the JSON page has all" if left else ""
+    yield Grid(head=head, rows=rows, numbers=tuple(range(len(GROWTH_HEAD))), wraps=True, more=rest)
 
 
 def _device_blocks(device: DeviceMemory, listed: bool) -> Iterator[Block]:
@@ -198,6 +249,18 @@ def _json_page(memory: SnapshotMemory, unread: Unread) -> str:
             {"rank": one.rank, "bytes": one.held, "others_most": one.others, "others_median": one.usual,
              "stack": _json_lines(one.lines)}
             for one in memory.lone
+        ],
+        "growth": [
+            {"rank": growth.last.facts["rank"], "device": growth.last.facts["device"],
+             "first": plain(growth.first.path), "last": plain(growth.last.path), "snapshots": growth.snapshots,
+             "apart_ns": growth.apart_ns, "before": growth.first.facts["allocated"],
+             "after": growth.last.facts["allocated"],
+             "places": [
+                 {"grown": place.grown, "before": place.before, "after": place.after,
+                  "blocks_before": place.blocks_before, "blocks": place.blocks, "stack": _json_lines(place.lines)}
+                 for place in growth.places
+             ]}
+            for growth in snapshot_growths(memory.devices)
         ],
         "unread": [{"path": plain(path), "problem": plain(problem)} for path, problem in unread],
     }  # fmt: skip

@@ -58,8 +58,8 @@ def test_the_setting_is_that_of_the_message(tmp_path: Path) -> None:
 def test_a_torch_without_expandable_segments_gets_its_own_setting(tmp_path: Path) -> None:
     text = (
         "RuntimeError: CUDA out of memory. Tried to allocate 1.00 GiB (GPU 1; 15.78 GiB total capacity; 9.0 GiB "
-        "already allocated; 200.00 MiB free; 14.50 GiB reserved in total by PyTorch) If reserved memory is >> allocated "
-        "memory try setting max_split_size_mb to avoid fragmentation."
+        "already allocated; 200.00 MiB free; 14.50 GiB reserved in total by PyTorch) If reserved memory is >> "
+        "allocated memory try setting max_split_size_mb to avoid fragmentation."
     )
     step = judged(tmp_path, text).findings[0].next_steps[0]
     assert step.startswith("Set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128") and "From torch 2.1 on" in step

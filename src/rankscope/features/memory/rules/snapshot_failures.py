@@ -15,6 +15,7 @@ from rankscope.features.memory.rules.snapshot_holders import (
     DeviceMemory,
     advice,
     holder_text,
+    newest_files,
     snapshot_memory,
     went_on,
 )
@@ -33,7 +34,7 @@ def failed_in_snapshots(facts: Facts, _: bool) -> list[Finding]:
     if dataset.snapshots["failures"].sum() == 0:
         return []
     memory = snapshot_memory(dataset)
-    newest = {device.facts["rank"]: device.facts["file"] for device in memory.devices}
+    newest = newest_files(memory.devices)
     failed = [
         device
         for device in memory.devices

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import PurePath
 from statistics import median
@@ -118,12 +119,28 @@ def snapshot_memory(dataset: Dataset) -> SnapshotMemory:
         )
         for facts in dataset.snapshots.iter_rows(named=True)
     )
-    # of several snapshots of a rank the last one
-    newest = {one.facts["rank"]: one.facts["file"] for one in devices if one.facts["rank"] is not None}
+    newest = newest_files(devices)
     compared = [one for one in devices if newest.get(one.facts["rank"]) == one.facts["file"]]
     moment = "at_peak" if all(one.facts["peak"] is not None for one in compared) else "at_dump"
     places = _shared(compared, moment)
     return SnapshotMemory(devices, tuple(sorted(newest)), moment, tuple(_lone(places, tuple(newest))), tuple(places))
+
+
+def newest_files(devices: Sequence[DeviceMemory]) -> dict[int, int]:
+    """The file of each rank: of several snapshots the last one."""
+    return {one.facts["rank"]: one.facts["file"] for one in in_order(devices) if one.facts["rank"] is not None}
+
+
+def in_order(devices: Iterable[DeviceMemory]) -> list[DeviceMemory]:
+    """The devices by the time of their snapshots; without it by names, in which numbers count as such."""
+    rows = list(devices)
+    if all(device.facts["end_ns"] is not None for device in rows):
+        return sorted(rows, key=lambda device: device.facts["end_ns"])
+    return sorted(rows, key=lambda device: _natural(device.path))
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d{1,18})", path)]
 
 
 def _own_lines(dataset: Dataset) -> dict[int, Lines]:

@@ -63,6 +63,8 @@ class SnapshotDevice(NamedTuple):
     """Most bytes that tensors held in the history; None without a history."""
     ago_ns: int | None
     """Time from that peak to the last entry; None in snapshots without times."""
+    end_ns: int | None
+    """Time of that entry since the epoch."""
     unknown: int
     """Bytes at the peak that were allocated before the history begins, and freed in it."""
     failures: int

@@ -30,6 +30,7 @@ MOST_ENTRIES, MOST_BLOCKS = 1 << 25, 1 << 22
 MOST_SIZE = 1 << 50
 """Largest size of a block or segment, in bytes."""
 _HELD = {"active_allocated": True, "active_awaiting_free": False, "active_pending_free": False}
+_LATEST_US = 1 << 52
 _ODD = "a memory snapshot with a segment or block that is none"
 
 
@@ -198,14 +199,14 @@ def _device(
         )  # fmt: skip
     return SnapshotDevice(
         device, sums.segments, sums.reserved, sums.allocated, sums.pending, sums.gaps, sums.cached, sums.largest,
-        sums.expandable, events, peak.held if events else None, _ago_ns(own.times, place), peak.unknown, len(failed),
+        sums.expandable, events, peak.held if events else None, *_times(own.times, place), peak.unknown, len(failed),
         request, holes(place, peak) if events else None,
     )  # fmt: skip
 
 
-def _ago_ns(times: Numbers, place: int) -> int | None:
-    """The time from the peak, the entry at `place`, to the last entry; None if nothing tells."""
-    if not len(times) or times[-1] <= 0:
-        return None
+def _times(times: Numbers, place: int) -> tuple[int | None, int | None]:
+    """(time from the peak, the entry at `place`, to the last entry, and time of that one); None if nothing tells."""
+    if not len(times) or not 0 < times[-1] < _LATEST_US:
+        return None, None
     ago = 1_000 * int(times[-1] - times[max(0, place)])
-    return ago if 0 <= ago < 1 << 62 else None
+    return (ago if 0 <= ago < 1 << 62 else None), 1_000 * int(times[-1])
