@@ -499,7 +499,7 @@ SNAPSHOTS = Table(
     gaps=_bytes("in free blocks of segments that are partly held"),
     cached=_bytes("in segments without a held block"),
     largest=_bytes("the largest free block"),
-    expandable=Column(pl.Boolean, "expandable_segments is set"),
+    expandable=Column(pl.Boolean, "expandable_segments is set; null where that torch has no such segments"),
     events=Column(pl.Int64, "entries of the recorded history"),
     peak=Column(pl.Int64, "most bytes that tensors held in it; null without one", unit="bytes"),
     ago_ns=Column(pl.Int64, "from that peak to the last entry"),

@@ -56,6 +56,8 @@ class OutOfMemory(NamedTuple):
     """Taken by torch, in tensors or not."""
     setting: str = ""
     """The variable of the allocator's settings."""
+    limit: int | None = None
+    """That torch lets this process take of the device, if it limits it."""
     is_old: bool = False
     """The message is of a torch without expandable segments."""
     others: tuple[tuple[int, int], ...] = ()
@@ -106,7 +108,7 @@ def read_out_of_memory(text: str) -> OutOfMemory | None:
     return OutOfMemory(
         f"{kind}:{number[1]}" if number else kind, _bytes(begin[2], begin[3]), capacity, found["free"], found["used"],
         allocated, reserved, setting[0] if setting else _DEFAULT_SETTING.get(kind, ""),
-        kind == "cuda" and _OLD_FORM.search(rest) is not None,
+        found["allowed"], kind == "cuda" and _OLD_FORM.search(rest) is not None,
         tuple((int(pid), _bytes(size, unit)) for pid, size, unit in _PROCESS.findall(rest)[:MOST_PROCESSES]),
     )  # fmt: skip
 

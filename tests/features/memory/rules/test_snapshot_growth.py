@@ -71,7 +71,7 @@ def test_times_of_histories_order_snapshots_before_their_names(
         (tmp_path / name).write_bytes(pickle.dumps(snapshot(held, time_us)))
     assert run(["memory", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "from z_rank_4.pickle to a_rank_4.pickle, 9.0 s later" in text
+    assert "from z_rank_4.pickle to a_rank_4.pickle, 9 s later" in text
 
 
 def test_files_without_a_rank_are_compared_as_one_process_only_with_a_word(

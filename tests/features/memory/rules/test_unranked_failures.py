@@ -169,3 +169,40 @@ def test_the_kernel_tells_what_it_killed_held_and_whose_limit_was_reached(tmp_pa
 def test_kubernetes_tells_that_a_container_was_killed_for_memory(text: str, tmp_path: Path) -> None:
     found = judged(tmp_path, text, "pods.txt")
     assert found.status == "failed" and "host out of memory" in found.verdict
+
+
+def test_the_kill_of_a_data_loaders_worker_is_the_cause_of_its_end(tmp_path: Path) -> None:
+    text = (
+        "RuntimeError: DataLoader worker (pid 702) is killed by signal: Killed.\n"
+        "Memory cgroup out of memory: Killed process 702 (python) total-vm:9kB, anon-rss:8388608kB, file-rss:0kB\n"
+    )
+    (first,) = judged(tmp_path, text).findings
+    assert "process 702 failed: host out of memory" in first.title and "8 GiB of its own" in first.explanation
+
+
+def test_memory_outside_of_torch_is_told_where_no_process_is_named(tmp_path: Path) -> None:
+    text = (
+        "RuntimeError: CUDA out of memory. Tried to allocate 80.00 MiB (GPU 0; 23.00 GiB total capacity; 1.00 GiB "
+        "already allocated; 20.00 MiB free; 1.10 GiB reserved in total by PyTorch)"
+    )
+    first = judged(tmp_path, text).findings[0]
+    assert "22 GiB are held outside of torch" in first.explanation
+    assert "nvidia-smi --query-compute-apps" in first.next_steps[0]
+
+
+def test_a_request_for_more_than_the_device_is_told_so(tmp_path: Path) -> None:
+    text = oom(free="38.00 GiB", held="0.20 GiB", unused="0.10 GiB", used="0.90 GiB").replace("2.50 GiB", "93.00 GiB")
+    first = judged(tmp_path, text).findings[0]
+    assert "more than the whole device has" in first.explanation
+
+
+def test_what_is_free_on_the_device_is_no_room_for_a_limited_process(tmp_path: Path) -> None:
+    text = oom(free="30.00 GiB", held="7.00 GiB", unused="0.10 GiB").replace("is free. ", "is free. 8.00 GiB allowed; ")
+    first = judged(tmp_path, text).findings[0]
+    assert "Its limit of 8 GiB: 7 GiB in tensors" in first.explanation and "30 GiB" not in first.explanation
+    assert "set_per_process_memory_fraction limits this process" in first.explanation
+
+
+def test_holes_do_not_explain_a_failure_while_the_device_has_enough(tmp_path: Path) -> None:
+    first = judged(tmp_path, oom(free="15.00 GiB")).findings[0]
+    assert "fragmentation" not in first.explanation and "More was free than it asked for" in first.explanation

@@ -227,3 +227,29 @@ def test_the_report_says_what_a_snapshot_is(tmp_path: Path, capsys: pytest.Captu
     assert "70 MiB in tensors" in told["findings"][0]["evidence"][0]["text"]
     assert run(["memory", str(path)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "Rank unknown, device 0"
+
+
+def test_a_history_of_one_entry_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """torch keeps one entry where it records the state alone; segments of torch 2.0 do not say whether they can grow."""
+    document = two_segments()
+    document["segments"] *= 9
+    document["device_traces"] = [[entry("free_completed", 77, 8)]]
+    path = tmp_path / "snapshot_rank_0.pickle"
+    path.write_bytes(pickle.dumps(document))
+    device = decode_bytes(path.read_bytes()).devices[0]
+    assert (device.peak, device.unknown, device.peak_holes, device.expandable) == (None, 0, None, None)
+    assert run(["memory", str(path), "-f", "json"]) == 0
+    advice = " ".join(json.loads(capsys.readouterr().out)["devices"][0]["advice"])
+    assert "max_split_size_mb:128" in advice and "_record_memory_history()" in advice
+
+
+def test_code_of_inductor_is_not_the_jobs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each call of a compiled graph is a line of its own there."""
+    document = two_segments()
+    for at, event in enumerate(document["device_traces"][0]):
+        call = {"name": "call", "filename": "/tmp/torchinductor_me/ab/cabc.py", "line": 100 + at}
+        event["frames"] = [call, *event["frames"]]
+    path = tmp_path / "snapshot_rank_0.pickle"
+    path.write_bytes(pickle.dumps(document))
+    assert run(["memory", str(path)]) == 0
+    assert "cabc.py" not in capsys.readouterr().out

@@ -5,6 +5,7 @@ Exceptions, signals, exit codes and kills by the kernel, in their order as far a
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ LONGEST_QUOTE = 160
 MOST_CULPRITS = 8
 MOST_WITNESSES = 3
 MOST_LATER = 4
+_LOADER_WORKER = re.compile(r"DataLoader worker \(pid\(?s?\)? (\d{1,10})\b")
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
@@ -110,8 +112,19 @@ def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
         known = best.get(failure.line.who)
         if known is None or failure.strength > known.strength:
             best[failure.line.who] = failure
-    whole = [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
+    killed = {line.pid for line in lines if line.kind == "oom-kill" and line.pid is not None}
+    whole = [
+        replace(f, seen_end=f.seen_end or f.line.who in ended)
+        for f in best.values()
+        if not (killed and f.rank is None and _tells_of_killed(f.line, killed))
+    ]
     return [f for f in whole if not _is_repeated(f, whole)]
+
+
+def _tells_of_killed(line: LogLine, killed: Collection[int]) -> bool:
+    """Whether a line says that a worker of its data loader is gone that the kernel killed: that line has the reason."""
+    worker = _LOADER_WORKER.search(line.text)
+    return worker is not None and int(worker[1]) in killed
 
 
 def _is_repeated(failure: Failure, failures: Sequence[Failure]) -> bool:

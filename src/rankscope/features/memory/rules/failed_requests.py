@@ -30,6 +30,8 @@ TORN_SHARE = 0.2
 """Share of the reserved memory in pieces that cannot be released, above which a summary shows fragmentation."""
 OWN_BYTES = 4 << 30
 """Most bytes that a process holds on a device beside what torch reserves: context, NCCL, libraries."""
+FREE_FACTOR = 2
+"""Times the request that the device has free, from which on holes in what torch reserved do not explain its failure."""
 BEHIND_LINES = 2_000
 """Most lines between the head of a failure and the message of its allocator, where no line tells the rank."""
 NO_SAMPLES = "Run with rankscope.capture in the job: it samples the memory of all ranks."
@@ -128,7 +130,9 @@ def gap_of(request: OutOfMemory) -> int | None:
     if request.reserved is None or request.allocated is None or kind_of(request.device) == "xpu":
         return None
     unused = request.reserved - request.allocated
-    return unused if unused >= request.asked else None
+    # where the driver had enough, or refuses more, the pieces are not the reason
+    had_enough = request.free is not None and request.free >= FREE_FACTOR * request.asked
+    return unused if unused >= request.asked and not (had_enough and request.limit is None) else None
 
 
 def torn_of(summary: Mapping[str, Any] | None) -> int | None:
@@ -156,12 +160,13 @@ def _of_request(account: MemoryAccount) -> Iterator[str]:
     if request is None:
         return
     whole, free, used = request.capacity, request.free, request.used
-    parts = [f"{byte_count(free)} free"] if free is not None else []
+    parts = [f"{byte_count(free)} free"] if free is not None and request.limit is None else []
     if request.allocated is not None:
         parts.append(f"{byte_count(request.allocated)} in tensors")
     if request.allocated is not None and request.reserved is not None:
         parts.append(f"{byte_count(request.reserved - request.allocated)} reserved by torch and unused")
-    of = f"Its {byte_count(whole)}" if whole is not None else "Its memory"
+    limit = "limit of " if request.limit is not None else ""
+    of = f"Its {limit}{byte_count(whole)}" if whole is not None else "Its memory"
     sizes = f" {of}: {', '.join(parts)}." if parts else ""
     yield f"It asked {request.device} for {byte_count(request.asked)}.{sizes}"
     others = _others_of(request)
@@ -169,15 +174,33 @@ def _of_request(account: MemoryAccount) -> Iterator[str]:
         listed = ", ".join(f"process {pid} {byte_count(size)}" for pid, size in others)
         own = "" if used is not None else "; in a container one of them may be this process"
         yield f"Other processes hold memory of this device: {listed}{own}."
-    elif None not in (whole, free, used):
-        rest = whole - free - used  # type: ignore[operator]
-        if 0 < max(OTHERS_BYTES, OTHERS_SHARE * whole) < rest:  # type: ignore[operator]
-            yield f"Other processes hold {byte_count(rest)} of this device."
-    if free is not None and free >= request.asked:
-        yield "More was free than it asked for: the process has a limit of its own, or another one freed it since."
+    elif (rest := _rest_of(request)) and used is not None:
+        yield f"Other processes hold {byte_count(rest)} of this device."
+    elif rest:
+        yield f"{byte_count(rest)} are held outside of torch: by other processes, or by other libraries of this one."
+    if request.limit is not None:
+        yield "torch.cuda.set_per_process_memory_fraction limits this process."
+    elif whole is not None and request.asked > whole:
+        yield "It asked for more than the whole device has: look for a shape that is wrong."
+    elif free is not None and free >= FREE_FACTOR * request.asked:
+        yield "More was free than it asked for: by the driver's limits, or because another process freed it since."
     gap = gap_of(request)
     if gap is not None:
         yield f"The {byte_count(gap)} that torch has reserved would be enough, but they lie in pieces: fragmentation."
+
+
+def _rest_of(request: OutOfMemory) -> int:
+    """The bytes of the device that are neither free nor this process's, by sizes alone; 0 where they are few.
+
+    Where the message does not tell all that this process holds, libraries beside torch are left out.
+    """
+    whole, free, used = request.capacity, request.free, request.used
+    own = used if used is not None else request.reserved
+    if whole is None or free is None or own is None or request.limit is not None:
+        return 0
+    least = max(OTHERS_BYTES, OTHERS_SHARE * whole, 0 if used is not None else OWN_BYTES)
+    rest = whole - free - own
+    return rest if rest > least else 0
 
 
 def _others_of(request: OutOfMemory) -> list[tuple[int, int]]:
@@ -241,7 +264,9 @@ def _settings(dataset: Dataset, account: MemoryAccount) -> Iterator[str]:
 def _other_processes(account: MemoryAccount) -> Iterator[str]:
     """The command that shows whose the other processes on the device are."""
     others = _others_of(account.request) if account.request is not None else []
-    if others:
+    if not others and account.request is not None and _rest_of(account.request):
+        yield "See whose they are, on its host: nvidia-smi --query-compute-apps=gpu_bus_id,pid,used_memory --format=csv"
+    elif others:
         pids = ",".join(str(pid) for pid, _ in others)
         yield f"See whose process they are, on its host: ps -o pid,user,lstart,cmd -p {pids}"
 

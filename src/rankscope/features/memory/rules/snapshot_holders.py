@@ -219,8 +219,8 @@ def advice(facts: Mapping[str, Any]) -> Iterator[str]:
     if failed:
         gaps, cached, reserved = (facts[name] for name in ("gaps_then", "cached_then", "reserved_then"))
     elif facts["peak_reserved"] is not None:
-        gaps, reserved = facts["peak_gaps"], facts["peak_reserved"]
-    elif facts["events"]:
+        gaps, cached, reserved = (facts[f"peak_{name}"] for name in ("gaps", "cached", "reserved"))
+    elif facts["peak"] is not None:
         gaps = None
     if failed and (reserved is None or gaps + cached < facts["asked"]):
         if facts["free"] >= facts["asked"]:
@@ -231,13 +231,18 @@ def advice(facts: Mapping[str, Any]) -> Iterator[str]:
                 "(torch.utils.checkpoint), or take smaller batches or more shards."
             )
     elif failed or (gaps is not None and gaps >= max(GAP_BYTES, GAP_SHARE * reserved)):
-        if facts["expandable"]:
+        if facts["expandable"] is None:
+            yield (
+                "From torch 2.1 on PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow, and gaps "
+                "become few; before, PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 keeps large blocks whole."
+            )
+        elif facts["expandable"]:
             yield "Segments can grow already: keep the sizes of batches the same, so that freed blocks fit again."
         else:
             yield "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments grow, and gaps become few."
     if not failed and cached >= max(GAP_BYTES, GAP_SHARE * reserved):
         yield "torch.cuda.empty_cache() gives whole free segments back, for other processes and sizes."
-    if not facts["events"]:
+    if facts["peak"] is None:
         yield "Call torch.cuda.memory._record_memory_history() at the start: then a snapshot shows its peak."
 
 

@@ -21,15 +21,16 @@ def find_summaries(dataset: Dataset, after: int) -> list[Finding]:
     last = {}
     for row in rows.iter_rows(named=True):
         values = summary_values(row["values"])
-        if not values.get("ooms") and "allocated" in values and "reserved" in values:
+        if not values.get("ooms") and "allocated" in values:
             last[row["rank"], row["file"], values["device"]] = row, values
     order = sorted(last.values(), key=lambda one: -(torn_of(one[1]) or 0))
     out = []
     for at, (row, values) in enumerate(order[:MOST_SUMMARIES], after):
         rank, torn = row["rank"], torn_of(values)
         who = f"a process on {values['device']}" if rank is None else f"rank {rank}"
-        held, reserved = byte_count(values["allocated"]), byte_count(values["reserved"])
-        title = f"{who} has {held} in tensors, of {reserved} reserved, by its memory summary"
+        held = byte_count(values["allocated"])
+        reserved = f", of {byte_count(values['reserved'])} reserved" if "reserved" in values else ""
+        title = f"{who} has {held} in tensors{reserved}, by its memory summary"
         retries = values.get("retries") or 0
         again = f" The allocator gave its cache back and tried again {plural(retries, 'time')}." if retries else ""
         pieces = f"; {byte_count(torn)} lie in pieces that cannot be released" if torn is not None else ""

@@ -74,7 +74,7 @@ def _snapshot(times: Ints, sizes: Ints) -> MemorySnapshot:
         ("segments", "reserved", "pending", "gaps", "cached", "largest", "failures"), 0
     )
     device = SnapshotDevice(
-        device=UNKNOWN_DEVICE, allocated=max(int(total[-1]), 0), expandable=False, events=len(times),
+        device=UNKNOWN_DEVICE, allocated=max(int(total[-1]), 0), expandable=None, events=len(times),
         peak=max(int(total[at]), 0), ago_ns=ago, end_ns=end, unknown=0, last_failure=None, peak_holes=None, **none,
     )  # fmt: skip
     order = sorted((at for at in range(len(CATEGORIES)) if peak[at] or last[at]), key=lambda at: -peak[at])

@@ -55,12 +55,12 @@ class SnapshotDevice(NamedTuple):
     """In segments without any held block: `empty_cache` gives them back."""
     largest: int
     """The largest free block."""
-    expandable: bool
-    """Segments can grow: `expandable_segments` is set."""
+    expandable: bool | None
+    """Segments can grow: `expandable_segments` is set; None in snapshots of a torch that has no such segments."""
     events: int
     """Entries of its recorded history."""
     peak: int | None
-    """Most bytes that tensors held in the history; None without a history."""
+    """Most bytes that tensors held in the history; None without a history of several entries."""
     ago_ns: int | None
     """Time from that peak to the last entry; None in snapshots without times."""
     end_ns: int | None

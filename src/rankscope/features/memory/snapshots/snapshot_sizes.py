@@ -30,6 +30,8 @@ MOST_ENTRIES, MOST_BLOCKS = 1 << 25, 1 << 22
 MOST_SIZE = 1 << 50
 """Largest size of a block or segment, in bytes."""
 _HELD = {"active_allocated": True, "active_awaiting_free": False, "active_pending_free": False}
+FEWEST_EVENTS = 2
+"""Fewest entries of a history: torch keeps one where it records the state alone."""
 _LATEST_US = 1 << 52
 _ODD = "a memory snapshot with a segment or block that is none"
 
@@ -47,19 +49,20 @@ class SegmentSums:
 
     def __init__(self) -> None:
         self.segments = self.reserved = self.allocated = self.pending = self.gaps = self.cached = self.largest = 0
-        self.expandable = False
+        self.expandable: bool | None = None
         self.blocks: list[LiveBlock] = []
         self.places: list[DumpSegment] = []
 
     def add(self, segment: Mapping[str, Any]) -> None:
         """Adds a segment."""
         whole, grows = _size(segment.get("total_size")), segment.get("is_expandable") is True
+        if "is_expandable" in segment:
+            self.expandable = bool(self.expandable) or grows
         if whole and not segment.get("blocks"):
             # each segment has one free block at least
             raise TypeError
         self.segments += 1
         self.reserved += whole
-        self.expandable |= grows
         begin, free, live = segment.get("address") or 0, 0, False
         self.places.append(DumpSegment(begin & LOW, whole, grows))
         for block in segment.get("blocks") or ():
@@ -105,7 +108,8 @@ def snapshot_of(document: Mapping[str, Any], rows: HistoryRows) -> MemorySnapsho
     columns = _columns(rows)
     for device in sorted({*sums, *(place for place, trace in enumerate(traces) if len(trace))}):
         own = sums[device]
-        own.expandable |= grows
+        if settings:
+            own.expandable = bool(own.expandable) or grows
         trace = traces[device] if 0 <= device < len(traces) else np.empty(0, np.int64)
         found.devices.append(_device(device, own, trace, columns, rows, stacks))
     found.stacks, found.frames = stacks.largest(), list(stacks.frames)
@@ -163,6 +167,7 @@ def _device(
     device: int, sums: SegmentSums, trace: Numbers, columns: _Columns, rows: HistoryRows, stacks: AllocationStacks
 ) -> SnapshotDevice:
     events = len(trace)
+    is_recorded = events >= FEWEST_EVENTS
     trace = trace[trace != NO_ROW]
     own = columns.at(trace)
     blocks = np.array([block.address for block in sums.blocks], np.int64)
@@ -199,8 +204,8 @@ def _device(
         )  # fmt: skip
     return SnapshotDevice(
         device, sums.segments, sums.reserved, sums.allocated, sums.pending, sums.gaps, sums.cached, sums.largest,
-        sums.expandable, events, peak.held if events else None, *_times(own.times, place), peak.unknown, len(failed),
-        request, holes(place, peak) if events else None,
+        sums.expandable, events, peak.held if is_recorded else None, *_times(own.times, place),
+        peak.unknown if is_recorded else 0, len(failed), request, holes(place, peak) if is_recorded else None,
     )  # fmt: skip
 
 
