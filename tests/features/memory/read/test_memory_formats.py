@@ -33,7 +33,8 @@ WORDINGS = {
     "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 20.00 MiB. GPU 2 has a total capacity of 64.00 GiB "
     "of which 0 bytes is free. 32.00 GiB allowed; Of the allocated memory 31.00 GiB is allocated by PyTorch, and 8.00 "
     "MiB is reserved by PyTorch but unallocated. try setting PYTORCH_ALLOC_CONF=expandable_segments:True":
-        OutOfMemory("cuda:2", 20 * MIB, 32 * GIB, 0, None, 31 * GIB, 31 * GIB + 8 * MIB, "PYTORCH_ALLOC_CONF", limit=32 * GIB),
+        OutOfMemory("cuda:2", 20 * MIB, 32 * GIB, 0, None, 31 * GIB, 31 * GIB + 8 * MIB, "PYTORCH_ALLOC_CONF",
+                    limit=32 * GIB),
     "NPU out of memory. Tried to allocate 2.00 GiB (NPU 5; 60.00 GiB total capacity; 57.00 GiB already allocated; "
     "57.00 GiB current active; 1.00 GiB free; 58.00 GiB reserved in total by PyTorch)":
         OutOfMemory("npu:5", 2 * GIB, 60 * GIB, GIB, None, 57 * GIB, 58 * GIB, "PYTORCH_NPU_ALLOC_CONF"),

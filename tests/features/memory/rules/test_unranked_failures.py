@@ -182,7 +182,7 @@ def test_the_kill_of_a_data_loaders_worker_is_the_cause_of_its_end(tmp_path: Pat
 
 def test_memory_outside_of_torch_is_told_where_no_process_is_named(tmp_path: Path) -> None:
     text = (
-        "RuntimeError: CUDA out of memory. Tried to allocate 80.00 MiB (GPU 0; 23.00 GiB total capacity; 1.00 GiB "
+        "RuntimeError: CUDA out of memory. Tried to allocate 300.00 MiB (GPU 0; 23.00 GiB total capacity; 1.00 GiB "
         "already allocated; 20.00 MiB free; 1.10 GiB reserved in total by PyTorch)"
     )
     first = judged(tmp_path, text).findings[0]

@@ -230,9 +230,9 @@ def test_the_report_says_what_a_snapshot_is(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_history_of_one_entry_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """torch keeps one entry where it records the state alone; segments of torch 2.0 do not say whether they can grow."""
+    """torch keeps one entry where it records the state alone; segments of torch 2.0 do not tell whether they grow."""
     document = two_segments()
-    document["segments"] *= 9
+    document["segments"] *= 20
     document["device_traces"] = [[entry("free_completed", 77, 8)]]
     path = tmp_path / "snapshot_rank_0.pickle"
     path.write_bytes(pickle.dumps(document))
