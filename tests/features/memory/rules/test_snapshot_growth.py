@@ -97,6 +97,10 @@ async def test_the_page_begins_with_what_grew_on_one_rank(tmp_path: Path) -> Non
         await pilot.pause()
         text = screen_text(app)
         assert "what grew on rank 0, device 0: 170 MiB in tensors, then 228 MiB" in text
-        assert "74 MiB" in text and "losses loop.py:8" in text and "files  from step_9/rank_0.pickle" in text
+        assert (
+            "GREW MOST  74 MiB: losses loop.py:8" in text
+            and "losses loop.py:8" in text
+            and "files  from step_9/rank_0.pickle" in text
+        )
         await pilot.press("m")
         assert page.part == "device"

@@ -170,3 +170,4 @@ async def test_the_page_opens_on_the_device_that_failed() -> None:
         text = screen_text(app)
     assert page.part == "device" and "rank 1, device 0: snapshot_rank_1.pickle" in text
     assert "at failure" in text and "60 MiB" in text
+    assert "rank 1, device 0 OUT OF MEMORY  asked 90 MiB, 7 MiB free, 150 MiB held: atten" in text

@@ -135,9 +135,18 @@ class SnapshotsScreen(TablePage[Row]):
         }  # fmt: skip
         title = titles[self.part]
         return [
-            *(cut(parts, self.size.width) for parts in (lone_line(self.memory), title(self.memory))),
+            *(cut(parts, self.size.width) for parts in (self._first_line(self.memory), title(self.memory))),
             self.titles("bold"),
         ]
+
+    def _first_line(self, memory: SnapshotMemory) -> Line:
+        """A request that failed, else what one rank holds alone, else what grew on one rank."""
+        failed = next((one for one in memory.devices if _ran_out(one)), None)
+        if failed is not None:
+            return failure_line(failed)
+        if self.growths and len(memory.compared) < 2:
+            return growth_line(self.growths[0])
+        return lone_line(memory)
 
     def _device_title(self, memory: SnapshotMemory) -> Line:
         shown = memory.devices[self.device]
@@ -266,6 +275,25 @@ def _ran_out(device: DeviceMemory) -> bool:
 def device_name(device: DeviceMemory) -> str:
     """The rank, the device and the file."""
     return f"{owner_text(device.facts['rank'], device.facts['device'])}: {plain(device.path)}"
+
+
+def failure_line(device: DeviceMemory) -> Line:
+    """The request of a device that failed, and who asked."""
+    facts = device.facts
+    by = f": {holder_text(device.asked_by)}" if device.asked_by else ""
+    sizes = (
+        f"asked {byte_count(facts['asked'])}, {byte_count(facts['free'])} free, {byte_count(facts['held_then'])} held"
+    )
+    who = owner_text(facts["rank"], facts["device"])
+    return line(" ", Span(f"{who} OUT OF MEMORY", "bad"), f"  {sizes}{by}")
+
+
+def growth_line(growth: SnapshotGrowth) -> Line:
+    """The place that grew most between two snapshots."""
+    first = next((place for place in growth.places if place.grown > 0), None)
+    if first is None:
+        return line(Span(" no place of the program holds more than before", "good"))
+    return line(" ", Span("GREW MOST", "warn"), f"  {byte_count(first.grown)}: {holder_text(first.lines)}")
 
 
 def lone_line(memory: SnapshotMemory) -> Line:

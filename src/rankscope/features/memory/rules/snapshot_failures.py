@@ -64,7 +64,8 @@ def _finding(device: DeviceMemory, places: Places, is_in_logs: bool) -> Finding:
         explanation=" ".join(_sentences(facts)), root_cause=is_cause,
         culprit_ranks=() if rank is None else (rank,),
         culprits=() if rank is None else (places.culprit(rank),),
-        confidence="medium" if rank is None else "high", confidence_reasons=reasons, stack=device.asked_by,
+        confidence="medium" if rank is None else "high", confidence_reasons=reasons,
+        stack=tuple(frame for frame in device.asked_by if frame.file),
         evidence=tuple(_evidence(device)),
         next_steps=(
             *advice(facts), f"Run rankscope memory {plain(device.path)}: it lists who held the memory at that moment."
