@@ -77,7 +77,7 @@ class HostKill(NamedTuple):
 
 
 def read_host_kill(text: str) -> HostKill | None:
-    """What the kernel says of a killed process; None for any other text."""
+    """The facts that a line of the kernel tells of a killed process; None for any other text."""
     text = text[:4096]
     killed, cgroup = _KILLED.search(text), _CGROUP_NAME.search(text)
     is_cgroup = _CGROUP.search(text) is not None

@@ -38,7 +38,7 @@ NO_SAMPLES = "Run with rankscope.capture in the job: it samples the memory of al
 
 
 class MemoryAccount(NamedTuple):
-    """What logs tell of the memory of one failure; None for what they do not."""
+    """Facts on the memory of one failure, by logs; None for those that they do not tell."""
 
     request: OutOfMemory | None
     """The message of its allocator."""
@@ -88,7 +88,7 @@ def _explained(dataset: Dataset, finding: Finding, held: pl.DataFrame, growths: 
 
 
 def memory_account(dataset: Dataset, finding: Finding) -> MemoryAccount | None:
-    """What logs tell of the memory of a failed process; None where they tell nothing.
+    """The facts that logs tell of the memory of a failed process; None where they tell nothing.
 
     Of a rank the last request counts; where no line tells the rank, the first one behind the lines of the finding.
     """

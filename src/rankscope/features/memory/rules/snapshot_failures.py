@@ -74,7 +74,7 @@ def _finding(device: DeviceMemory, places: Places, is_in_logs: bool) -> Finding:
 
 
 def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What was held, free and lost to holes when the request failed."""
+    """Sentences on bytes that were held, free and lost to holes when the request failed."""
     if facts["failures"] > 1:
         yield f"{plural(facts['failures'], 'request')} failed in the history; this is the last."
     free, held = byte_count(facts["free"]), byte_count(facts["held_then"])

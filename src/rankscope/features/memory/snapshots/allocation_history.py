@@ -56,7 +56,7 @@ class HistoryRows:
 
 
 class LiveMemory(NamedTuple):
-    """What is held at one moment of a history."""
+    """Memory that is held at one moment of a history."""
 
     held: int
     """Bytes."""

@@ -253,7 +253,7 @@ _STRETCHES = 64
 
 
 def _thinned(rows: Numbers) -> Numbers:
-    """Of each device the last event and those with the most allocated memory in each stretch, in their order, with the
+    """The last event of each device and those with the most allocated memory in each stretch, in their order, with the
     number of events that each stands for.
     """
     count = rows.shape[1]
