@@ -20,9 +20,9 @@ _TORCH_FILE = re.compile(
     r"(?:^|/)(?:site|dist)-packages/torch/"
     r"|(?:^|/)torch/(?:_\w+|distributed|nn|autograd|utils|optim|multiprocessing|cuda|fx|jit|library|csrc"
     r"|(?:_tensor|serialization)\.py)(?:/|$)"
-    r"|(?:^|/)rankscope/capture/(?!demo/)"
+    r"|(?:^|/)rankscope/capture/(?!demo/)|(?:^|/)torchinductor_[^/]+/|^<eval_with_key>"
 )
-"""Hooks of the capture stand between the job and torch, and count as torch's."""
+"""Code that torch.compile writes counts as torch's, as do hooks of the capture, which stand between the job and torch."""
 _NATIVE_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
 _PYTHON_FILE = re.compile(
     r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen "

@@ -52,7 +52,7 @@ def verdict(scene: Scene, findings: Sequence[Finding]) -> tuple[Status, str]:
         # stacks of one moment prove no hang, unless the ranks took them for standing still
         stands = bool(causes) and bool(dataset.threads["tool"].eq_missing(AT_STANDSTILL).all())
         status: Status = _of_causes(causes, scene.places)[0] if stands else "unknown"
-        return status, _without_dumps(scene, findings)
+        return status, _of_snapshots(findings) or _without_dumps(scene, findings)
     if causes:
         return _of_causes(causes, scene.places)
     if critical:
@@ -106,6 +106,11 @@ def with_records(facts: Facts, analysis: Analysis, told: Sequence[Finding], alon
     if warned is not None:
         verdict += f"; but {warned.title}" if verdict else warned.title
     return replace(known, verdict=verdict)
+
+
+def _of_snapshots(findings: Sequence[Finding]) -> str:
+    """The first failed request of memory snapshots; "" without one."""
+    return next((f.title for f in findings if f.kind == "memory-request-failed"), "")
 
 
 def _without_dumps(scene: Scene, findings: Sequence[Finding]) -> str:

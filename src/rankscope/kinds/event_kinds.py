@@ -163,6 +163,10 @@ _ROWS = (
         severity="error", is_failure=True,
     ),
     EventKind(
+        name="memory-summary", names_part=True,
+        meaning="a table of `torch.cuda.memory_summary()`: memory of a device, and how many requests failed",
+    ),
+    EventKind(
         name="hardware", names_part=True, meaning="a kernel, a driver or a tool reports broken or lost hardware",
         severity="warning",
         names_last=5,

@@ -198,6 +198,12 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         clears="a profile in which it is not late, or clocks of the hosts that are apart",
     ),
     FindingKind(
+        name="memory-request-failed", worst="critical", status="failed", status_alone="failed", view="snapshots",
+        meaning="a request for memory of a device found none, by the history of a memory snapshot",
+        find="features.memory.rules.snapshot_failures:failed_in_snapshots",
+        clears="a later part of the history, in which the program goes on",
+    ),
+    FindingKind(
         name="memory-leak", worst="warning", meaning="the memory of a rank grows with every step",
         clears="samples of more steps in which its memory grows no more",
     ),
@@ -208,6 +214,10 @@ FINDINGS: KindTable[FindingKind] = KindTable(
     FindingKind(
         name="memory-fragmented", worst="warning", failure="device-memory",
         meaning="an allocator had reserved enough memory for a request that failed, in pieces that were too small",
+    ),
+    FindingKind(
+        name="memory-summary", worst="warning", status="unknown", status_alone="unknown",
+        meaning="what a memory summary of torch says of a device, where it counts no failed request",
     ),
     FindingKind(
         name="model-mismatch", view="model", worst="warning",

@@ -279,11 +279,13 @@ def under_causes(analysis: Analysis) -> list[int]:
 
 
 def stack_title(finding: Finding, dataset: Dataset) -> str:
-    """The title of a finding's stack: of a culprit, or of a waiting rank if no culprit left a dump."""
+    """The title of a finding's stack: of a culprit or its request, or of a waiting rank if no culprit left a dump."""
     if FINDINGS[finding.kind].ended:
         return f"{ranks_text(finding.culprit_ranks[:1])}, in its log" if finding.culprit_ranks else "it, in its log"
     if finding.limits and finding.evidence:
         return f"rank {finding.evidence[0].rank}"
+    if finding.kind == "memory-request-failed":
+        return "the request"
     seen = [rank for rank in finding.culprit_ranks if rank in dataset.seen_ranks]
     if not seen:
         return "a waiting rank"

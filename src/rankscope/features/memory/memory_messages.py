@@ -28,6 +28,14 @@ _FIELDS = {
     "unused": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
     "allowed": re.compile(rf"{_SIZE} allowed"),
 }
+_PROCESS = re.compile(rf"\bProcess (\d{{1,10}}) has {_SIZE} memory in use")
+_OLD_FORM = re.compile(r"max_split_size_mb|total capacity; ")
+"""Wordings before torch 2.1, which brought expandable segments."""
+_KILLED = re.compile(r"Kill(?:ed)? process (\d{1,10})")
+_HELD = re.compile(r"\b(anon|file|shmem)-rss:(\d{1,15})kB")
+_CGROUP = re.compile(r"Memory cgroup out of memory|CONSTRAINT_MEMCG")
+_CGROUP_NAME = re.compile(r"\boom_memcg=([^,\s]{1,400})")
+MOST_PROCESSES = 8
 _SETTING = re.compile(r"\bPYTORCH_(?:[A-Z]{3,4}_)?ALLOC_CONF\b")
 _DEFAULT_SETTING = {"cuda": "PYTORCH_CUDA_ALLOC_CONF", "npu": "PYTORCH_NPU_ALLOC_CONF"}
 
@@ -48,6 +56,36 @@ class OutOfMemory(NamedTuple):
     """Taken by torch, in tensors or not."""
     setting: str = ""
     """The variable of the allocator's settings."""
+    limit: int | None = None
+    """That torch lets this process take of the device, if it limits it."""
+    is_old: bool = False
+    """The message is of a torch without expandable segments."""
+    others: tuple[tuple[int, int], ...] = ()
+    """Process ids and bytes of other processes on the device, by the driver: in a container also of this one."""
+
+
+class HostKill(NamedTuple):
+    """A line of the kernel about a process that it killed for want of memory; bytes, None where it has none."""
+
+    pid: int | None
+    anonymous: int | None = None
+    """Memory of its own."""
+    shared: int | None = None
+    of_cgroup: bool = False
+    """The limit of a control group was reached, not the memory of the host."""
+    cgroup: str = ""
+
+
+def read_host_kill(text: str) -> HostKill | None:
+    """The facts that a line of the kernel tells of a killed process; None for any other text."""
+    text = text[:4096]
+    killed, cgroup = _KILLED.search(text), _CGROUP_NAME.search(text)
+    is_cgroup = _CGROUP.search(text) is not None
+    if killed is None and not is_cgroup:
+        return None
+    held = {kind: int(size) << 10 for kind, size in _HELD.findall(text)}
+    pid = int(killed[1]) if killed else None
+    return HostKill(pid, held.get("anon"), held.get("shmem"), is_cgroup, cgroup[1] if cgroup else "")
 
 
 def read_out_of_memory(text: str) -> OutOfMemory | None:
@@ -70,6 +108,8 @@ def read_out_of_memory(text: str) -> OutOfMemory | None:
     return OutOfMemory(
         f"{kind}:{number[1]}" if number else kind, _bytes(begin[2], begin[3]), capacity, found["free"], found["used"],
         allocated, reserved, setting[0] if setting else _DEFAULT_SETTING.get(kind, ""),
+        found["allowed"], kind == "cuda" and _OLD_FORM.search(rest) is not None,
+        tuple((int(pid), _bytes(size, unit)) for pid, size, unit in _PROCESS.findall(rest)[:MOST_PROCESSES]),
     )  # fmt: skip
 
 

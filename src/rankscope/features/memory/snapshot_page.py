@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import orjson
 
-from rankscope.features.memory.rules.snapshot_holders import DeviceMemory, Holder, Lines, LoneHolder, SnapshotMemory
+from rankscope.features.memory.rules.snapshot_growth import PlaceGrowth, SnapshotGrowth, snapshot_growths
+from rankscope.features.memory.rules.snapshot_holders import (
+    DeviceMemory,
+    Holder,
+    Lines,
+    LoneHolder,
+    SnapshotMemory,
+    holder_text,
+    went_on,
+)
 from rankscope.report.blocks import Block, Grid, Prose, Records, Section
 from rankscope.report.markdown import sections_markdown
 from rankscope.report.text import sections_text
-from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, duration, plural, ranks_text, sentence
 
 MOST_HOLDERS = 10
 """Most places of the program that text and Markdown list for a device."""
 MOST_LONE = 10
+MOST_GROWTHS = 4
+"""Most devices with several snapshots whose growth is listed, the largest first."""
+MOST_SHRUNK = 3
+"""Most places that hold less than before."""
 MOST_FULL = 8
 """Most devices whose places are listed, the fullest; of the others only the sizes."""
 TITLE = "Memory snapshots"
@@ -29,18 +40,23 @@ class HolderColumn(NamedTuple):
     """A column of the places that hold memory of a device."""
 
     heading: str
-    cell: Callable[[bool, Holder], str]
-    """Its text, by whether the history of the device tells its peak, and the place."""
+    cell: Callable[[Holder], str]
     width: int
     """Its characters on the page of the screen."""
 
 
-HOLDER_COLUMNS = (
-    HolderColumn("at peak", lambda has_peak, holder: byte_count(holder.at_peak) if has_peak else "-", 9),
-    HolderColumn("at dump", lambda _, holder: byte_count(holder.at_dump), 9),
-    HolderColumn("live", lambda _, holder: f"{holder.blocks:,}", 6),
-)
-"""The sizes of a place, as the report and the screen list them before its lines."""
+def holder_columns(device: DeviceMemory) -> tuple[HolderColumn, ...]:
+    """The sizes of a place, as the report and the screen list them before its lines."""
+    facts = device.facts
+    failure = (HolderColumn("at failure", lambda holder: byte_count(holder.at_failure), 10),)
+    return (
+        *(failure if facts["failures"] else ()),
+        HolderColumn("at peak", lambda holder: byte_count(holder.at_peak) if facts["peak"] is not None else "-", 9),
+        HolderColumn("at dump", lambda holder: byte_count(holder.at_dump), 9),
+        HolderColumn("live", lambda holder: f"{holder.blocks:,}", 6),
+    )
+
+
 ALLOCATED_BY = "allocated by"
 """The heading of the lines of a place."""
 
@@ -67,6 +83,8 @@ def snapshot_sections(memory: SnapshotMemory, unread: Unread) -> Iterator[Sectio
         head = ("rank", "held", "others", ALLOCATED_BY)
         grids = (Grid(head=head, rows=rows, numbers=(0, 1), wraps=True),) if rows else ()
         yield Section(sentence(lone_title(memory)), grids or (Prose("Nothing is held by one rank alone."),))
+    for growth in snapshot_growths(memory.devices)[:MOST_GROWTHS]:
+        yield Section(sentence(growth_title(growth)), tuple(_growth_blocks(growth)))
     full = _fullest(memory)
     for at, device in enumerate(memory.devices):
         yield Section(
@@ -80,33 +98,66 @@ def snapshot_sections(memory: SnapshotMemory, unread: Unread) -> Iterator[Sectio
         yield Section("Files not read, or only in part", (Records(head=("file", "why"), rows=unread),))
 
 
+GROWTH_HEAD = ("grew", "before", "after", "live")
+"""Headings of what a place holds more in the last of several snapshots, as the report and the screen list it."""
+
+
+def growth_cells(place: PlaceGrowth) -> tuple[str, ...]:
+    """Cells by the names of `GROWTH_HEAD`."""
+    sign = "-" if place.grown < 0 else ""
+    sizes = (byte_count(place.before), byte_count(place.after))
+    return f"{sign}{byte_count(abs(place.grown))}", *sizes, f"{place.blocks:,}"
+
+
+def growth_title(growth: SnapshotGrowth) -> str:
+    """The device, with what is in tensors in the first and in the last snapshot."""
+    facts = growth.last.facts
+    before, after = (byte_count(one.facts["allocated"]) for one in (growth.first, growth.last))
+    who = owner_text(facts["rank"], facts["device"])
+    known = "" if facts["rank"] is not None else ", if the files are of one process"
+    return f"what grew on {who}{known}: {before} in tensors, then {after}"
+
+
+def growth_words(growth: SnapshotGrowth) -> str:
+    """The two files, and the time between them."""
+    later = f", {duration(growth.apart_ns)} later" if growth.apart_ns else ""
+    of = f" (first and last of {growth.snapshots} snapshots)" if growth.snapshots > 2 else ""
+    return f"from {growth.first.path} to {growth.last.path}{later}{of}"
+
+
+def _growth_blocks(growth: SnapshotGrowth) -> Iterator[Block]:
+    yield Prose(growth_words(growth))
+    more = [place for place in growth.places if place.grown > 0]
+    less = [place for place in growth.places if place.grown < 0]
+    rows = [
+        (*growth_cells(place), holder_text(place.lines))
+        for place in (*more[:MOST_HOLDERS], *less[: -MOST_SHRUNK - 1 : -1])
+    ]
+    if not rows:
+        yield Prose("No place of the program holds more or less than before.")
+        return
+    head = (*GROWTH_HEAD, ALLOCATED_BY)
+    left = len(more[MOST_HOLDERS:]) + len(less[:-MOST_SHRUNK])
+    rest = f"{plural(left, 'more place')} changed: the JSON page has all" if left else ""
+    yield Grid(head=head, rows=rows, numbers=tuple(range(len(GROWTH_HEAD))), wraps=True, more=rest)
+
+
 def _device_blocks(device: DeviceMemory, listed: bool) -> Iterator[Block]:
     facts = [*size_lines(device), *(("to do", text) for text in device.advice)]
     yield Prose(device.path)
     yield Records(head=("", ""), rows=facts, labelled=True)
     if listed:
-        has_peak = device.facts["peak"] is not None
+        columns = holder_columns(device)
         rows = [
-            (*(column.cell(has_peak, holder) for column in HOLDER_COLUMNS), holder_text(holder.lines))
+            (*(column.cell(holder) for column in columns), holder_text(holder.lines))
             for holder in device.holders[:MOST_HOLDERS]
         ]
         if rest := device.holders[MOST_HOLDERS:]:
-            peak, dump = (byte_count(sum(getattr(one, name) for one in rest)) for name in ("at_peak", "at_dump"))
-            rows.append((peak, dump, "", plural(len(rest), "more place")))
-        head = (*(column.heading for column in HOLDER_COLUMNS), ALLOCATED_BY)
-        yield Grid(head=head, rows=rows, numbers=tuple(range(len(HOLDER_COLUMNS))), wraps=True)
-
-
-def holder_text(lines: Lines) -> str:
-    """The innermost lines of the job: "forward model.py:7 < step train.py:12"."""
-    if not lines:
-        return "no stack was recorded"
-    return " < ".join(plain(f"{f.function}{_place(f)}", 200) for f in lines[:3])
-
-
-def _place(frame: Frame) -> str:
-    """The file and the line of a frame; "" for a category of tensors, which has none."""
-    return f" {PurePath(frame.file).name}:{frame.line}" if frame.file else ""
+            names = ("at_peak", "at_failure", "at_dump", "blocks")
+            whole = Holder((), *(sum(getattr(one, name) for one in rest) for name in names))
+            rows.append((*(column.cell(whole) for column in columns), plural(len(rest), "more place")))
+        head = (*(column.heading for column in columns), ALLOCATED_BY)
+        yield Grid(head=head, rows=rows, numbers=tuple(range(len(columns))), wraps=True)
 
 
 def owner_text(rank: int | None, device: int) -> str:
@@ -144,9 +195,30 @@ def size_lines(device: DeviceMemory) -> Iterator[tuple[str, str]]:
             f"largest block {byte_count(facts['largest'])}"
         ),
     )
-    if facts["failures"]:
-        free = f", {byte_count(facts['free'])} free on the device" if facts["free"] is not None else ""
-        yield "failed", f"{plural(facts['failures'], 'request')}, the last for {byte_count(facts['asked'])}{free}"
+    yield from _failure_lines(device)
+
+
+def _failure_lines(device: DeviceMemory) -> Iterator[tuple[str, str]]:
+    """Facts on the last failed request, and on what was held when it failed."""
+    facts = device.facts
+    if not facts["failures"]:
+        return
+    by = f" in {holder_text(device.asked_by)}" if device.asked_by else ""
+    yield "failed", f"{plural(facts['failures'], 'request')}, the last for {byte_count(facts['asked'])}{by}"
+    held = f"{byte_count(facts['held_then'])} in tensors, {byte_count(facts['free'])} free by the driver"
+    if facts["reserved_then"] is None:
+        yield "", f"then {held}; what was reserved is not told by the history"
+    else:
+        unused = facts["gaps_then"] + facts["cached_then"]
+        yield (
+            "",
+            (
+                f"then {held}; {byte_count(unused)} of {byte_count(facts['reserved_then'])} reserved unused, in pieces "
+                f"of at most {byte_count(facts['largest_then'])}"
+            ),
+        )
+    if went_on(facts):
+        yield "", f"it went on: {plural(facts['later'], 'allocation')} of {byte_count(facts['later_bytes'])} followed"
 
 
 def _fullest(memory: SnapshotMemory) -> set[int]:
@@ -178,18 +250,37 @@ def _json_page(memory: SnapshotMemory, unread: Unread) -> str:
              "stack": _json_lines(one.lines)}
             for one in memory.lone
         ],
+        "growth": [
+            {"rank": growth.last.facts["rank"], "device": growth.last.facts["device"],
+             "first": plain(growth.first.path), "last": plain(growth.last.path), "snapshots": growth.snapshots,
+             "apart_ns": growth.apart_ns, "before": growth.first.facts["allocated"],
+             "after": growth.last.facts["allocated"],
+             "places": [
+                 {"grown": place.grown, "before": place.before, "after": place.after,
+                  "blocks_before": place.blocks_before, "blocks": place.blocks, "stack": _json_lines(place.lines)}
+                 for place in growth.places
+             ]}
+            for growth in snapshot_growths(memory.devices)
+        ],
         "unread": [{"path": plain(path), "problem": plain(problem)} for path, problem in unread],
     }  # fmt: skip
     return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def _json_device(device: DeviceMemory) -> dict[str, Any]:
-    facts = {name: value for name, value in device.facts.items() if name != "file"}
+    facts = {name: value for name, value in device.facts.items() if name not in ("file", "asked_by")}
     holders = [
-        {"at_peak": one.at_peak, "at_dump": one.at_dump, "blocks": one.blocks, "stack": _json_lines(one.lines)}
+        {"at_peak": one.at_peak, "at_failure": one.at_failure, "at_dump": one.at_dump, "blocks": one.blocks,
+         "stack": _json_lines(one.lines)}
         for one in device.holders
-    ]
-    return {"path": plain(device.path), **facts, "advice": device.advice, "allocations": holders}
+    ]  # fmt: skip
+    return {
+        "path": plain(device.path),
+        **facts,
+        "asked_by": _json_lines(device.asked_by),
+        "advice": device.advice,
+        "allocations": holders,
+    }
 
 
 def _json_lines(lines: Lines) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.model import Analysis
+from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import PackageError, function
 from rankscope.kinds.view_kinds import VIEWS, ViewKind
 from rankscope.schema import Dataset
@@ -80,9 +81,9 @@ class Pages:
     def open_first(self) -> None:
         """Opens the view of the options; without one, the fullest view of an input with neither lanes nor causes."""
         whole, name = self._boards.whole, self._view.options.view
-        telling = any(finding.severity != "info" for finding in whole.analysis.findings)
-        if not name and not self._boards.has_lanes and not telling:
-            name = self._fullest()
+        telling = next((finding for finding in whole.analysis.findings if finding.severity != "info"), None)
+        if not name and not self._boards.has_lanes:
+            name = self._fullest() if telling is None else FINDINGS[telling.kind].view
         if name:
             self._open(VIEWS[name])
 

@@ -107,7 +107,7 @@ def test_what_a_rank_survived_does_not_hide_the_failure_of_another(name: str, tm
 SKIPPED = {
     "its own words": of(1, "CUDA out of memory, skipping batch"),
     "a warning": "2026-11-26 06:50:17 | WARNING | fairseq.trainer | OOM: Ran out of memory with exception: CUDA out of "
-    "memory. Tried to allocate 2 GiB\n",
+    "memory. Tried to allocate 2 GiB\n2026-11-26 06:50:19 | INFO | train_inner | epoch 001: 5 / 100 loss=2.5\n",
     "steps of the same rank": of(1, "CUDA out of memory. Tried to allocate 9.00 GiB\nstep 5 loss 0.5"),
     "steps of all": "CUDA out of memory. Tried to allocate 9.00 GiB\nstep 5 loss 0.5\nstep 6 loss 0.4\nstep 7 loss 1\n",
 }  # fmt: skip
@@ -118,6 +118,16 @@ def test_who_runs_out_of_memory_and_skips_the_batch_is_not_accused(name: str, tm
     found = judged(tmp_path, SKIPPED[name])
     assert (suspects(found), found.status) == (set(), "unknown")
     assert "went on after" in found.findings[0].title
+
+
+def test_a_warning_that_is_the_last_line_may_have_ended_its_process(tmp_path: Path) -> None:
+    """Nothing behind it shows that the batch was skipped."""
+    text = "\n".join(SKIPPED["a warning"].splitlines()[:1]) + "\n"
+    found = judged(tmp_path, text)
+    assert (found.status, found.findings[0].confidence) == ("failed", "medium")
+    assert "out of memory" in found.verdict.lower()
+    assert "it may have skipped the batch" in " ".join(found.findings[0].confidence_reasons)
+    assert "went on" not in " ".join(f.title for f in found.findings)
 
 
 @pytest.mark.parametrize("later", ["", "step 5 loss 0.5\ntorch.OutOfMemoryError: CUDA out of memory. Tried again"])

@@ -70,4 +70,7 @@ def test_fragmentation_has_its_setting(tmp_path: Path) -> None:
 def test_the_host_and_a_device_are_told_apart(tmp_path: Path) -> None:
     _, analysis = judged(tmp_path, HOST, 20.0, "host")
     found = analysis.findings[0]
-    assert found.culprit_ranks == (3,) and "The memory of the host ran out, not that of a device" in found.explanation
+    assert (
+        found.culprit_ranks == (3,)
+        and "It is memory of the host that ran out, not that of a device" in found.explanation
+    )

@@ -84,7 +84,10 @@ def test_the_peak_the_dump_and_the_gaps_are_told(data: bytes) -> None:
         size * MIB for size in (128, 40, 24, 64, 64)
     )
     assert (device.peak, device.unknown, device.ago_ns) == (70 * MIB, 10 * MIB, 2_000_000)
-    assert (device.events, device.failures, device.asked, device.free) == (7, 1, 99 * MIB, 7 * MIB)
+    assert (device.events, device.failures) == (7, 1)
+    failure = device.last_failure
+    assert failure is not None and (failure.asked, failure.free, failure.held) == (99 * MIB, 7 * MIB, 70 * MIB)
+    assert (failure.later, failure.later_bytes) == (1, 10 * MIB)
     assert lines_of(found) == {1: (30, 30, 1), 2: (30, 0, 0), 3: (0, 10, 1)}
     assert {frame.function for frame in found.frames} >= {"linear", "step"}
     assert snapshot_from(json.loads(json.dumps(found.header()))) == found
@@ -153,6 +156,7 @@ def test_a_global_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixtu
     {"segments": [7]}, {"segments": [{"device": 1 << 40, "blocks": []}]}, {"device_traces": [[7]]},
     {"device_traces": [["x"]]}, {"device_traces": [[entry("alloc", 1, MOST_SIZE)]]}, {"device_traces": [7]},
     {"segments": [{"device": 0, "total_size": -1, "blocks": []}]},
+    {"segments": [{"device": 0, "total_size": 4096, "active_size": 512, "blocks": []}]},
     {"device_traces": [[{"action": "alloc", "addr": "x"}]]},
 ])  # fmt: skip
 def test_odd_values_are_refused(change: dict[str, Any]) -> None:
@@ -214,10 +218,38 @@ def test_the_page_names_who_holds_what(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_the_report_says_what_a_snapshot_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "dump.pickle"
-    path.write_bytes(pickle.dumps(two_segments()))
+    document = two_segments()
+    document["device_traces"][0] = [one for one in document["device_traces"][0] if one["action"] != "oom"]
+    path.write_bytes(pickle.dumps(document))
     assert run(["report", str(path), "-f", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in told["findings"]] == ["memory-snapshot"]
     assert "70 MiB in tensors" in told["findings"][0]["evidence"][0]["text"]
     assert run(["memory", str(path)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "Rank unknown, device 0"
+
+
+def test_a_history_of_one_entry_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """torch keeps one entry where it records the state alone; segments of torch 2.0 do not tell whether they grow."""
+    document = two_segments()
+    document["segments"] *= 20
+    document["device_traces"] = [[entry("free_completed", 77, 8)]]
+    path = tmp_path / "snapshot_rank_0.pickle"
+    path.write_bytes(pickle.dumps(document))
+    device = decode_bytes(path.read_bytes()).devices[0]
+    assert (device.peak, device.unknown, device.peak_holes, device.expandable) == (None, 0, None, None)
+    assert run(["memory", str(path), "-f", "json"]) == 0
+    advice = " ".join(json.loads(capsys.readouterr().out)["devices"][0]["advice"])
+    assert "max_split_size_mb:128" in advice and "_record_memory_history()" in advice
+
+
+def test_code_of_inductor_is_not_the_jobs_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each call of a compiled graph is a line of its own there."""
+    document = two_segments()
+    for at, event in enumerate(document["device_traces"][0]):
+        call = {"name": "call", "filename": "/tmp/torchinductor_me/ab/cabc.py", "line": 100 + at}
+        event["frames"] = [call, *event["frames"]]
+    path = tmp_path / "snapshot_rank_0.pickle"
+    path.write_bytes(pickle.dumps(document))
+    assert run(["memory", str(path)]) == 0
+    assert "cabc.py" not in capsys.readouterr().out

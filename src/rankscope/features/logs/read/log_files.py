@@ -186,6 +186,7 @@ _SIGNS = (
     b"does not have a coalesced end", b"has an empty op list", b" from ranks ", b"input_sizes=[",
     b"ollective, sequence number: ", b"ollective sequence number: ", b"hanging ranks: ", b"DeepEP ", b"__recompiles",
     b"__graph_breaks", b"hit config.", b"OOMKilled", b"PBS: job killed: ", b"TERM_MEMLIMIT: ", b"TERM_RUNLIMIT: ",
+    b"memory summary, device ID",
 )  # fmt: skip
 """Words of lines that may tell of a job. Looking for each is three times as fast as one expression of all."""
 _SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}: |Thread \d{1,19} \((?:active|idle)")
@@ -224,7 +225,9 @@ _ENDS = re.compile(
     r"|AssertionError: Missing dump files from ranks |[a-z_]\w{0,60}\((?:s=\d+ d=\d+, )?input_sizes=\[\["
     r"|Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \"|\s*$)"
     r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
-    r"|\s*Reason:\s+OOMKilled\s*$|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
+    r"|\s*(?:[Rr]eason:|\"reason\":)\s+\"?OOMKilled\b|(?:[\w.\-]{1,253} +)?\d{1,3}/\d{1,3} +OOMKilled\b"
+    r"|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
+    r"|\|\s{1,60}PyTorch \w{2,8} memory summary, device ID \d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )
 """Beginnings of lines in which launchers, schedulers, Ray and servers report an end, and of exceptions that name parts

@@ -5,6 +5,7 @@ Exceptions, signals, exit codes and kills by the kernel, in their order as far a
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ LONGEST_QUOTE = 160
 MOST_CULPRITS = 8
 MOST_WITNESSES = 3
 MOST_LATER = 4
+_LOADER_WORKER = re.compile(r"DataLoader worker \(pid\(?s?\)? (\d{1,10})\b")
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
@@ -110,8 +112,19 @@ def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
         known = best.get(failure.line.who)
         if known is None or failure.strength > known.strength:
             best[failure.line.who] = failure
-    whole = [replace(f, seen_end=f.seen_end or f.line.who in ended) for f in best.values()]
+    killed = {line.pid for line in lines if line.kind == "oom-kill" and line.pid is not None}
+    whole = [
+        replace(f, seen_end=f.seen_end or f.line.who in ended)
+        for f in best.values()
+        if not (killed and f.rank is None and _tells_of_killed(f.line, killed))
+    ]
     return [f for f in whole if not _is_repeated(f, whole)]
+
+
+def _tells_of_killed(line: LogLine, killed: Collection[int]) -> bool:
+    """Whether a line says that a worker of its data loader is gone that the kernel killed: that line has the reason."""
+    worker = _LOADER_WORKER.search(line.text)
+    return worker is not None and int(worker[1]) in killed
 
 
 def _is_repeated(failure: Failure, failures: Sequence[Failure]) -> bool:
@@ -300,6 +313,9 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> Itera
         elif line.kind == "oom-kill":
             what = "killed by the kernel because memory ran out"
             yield Failure(line, what, ("host-out-of-memory", ""), 2, seen_end=True)
+        elif line.kind == "memory-summary" and line.values.get("ooms"):
+            what = "CUDA out of memory, by its memory summary"
+            yield Failure(line, what, ("cuda-out-of-memory", ""), 1, meaning="A request found no memory on its device.")
 
 
 def _of_exit(line: LogLine) -> Iterator[Failure]:
@@ -614,7 +630,12 @@ def _sure(first: FirstFailures, dataset: Dataset) -> tuple[Confidence, tuple[str
         (chief.rank is not None and line.file in guessed, "the rank of the log is a guess"),
         (chief.mixed, "tracebacks of several processes are mixed there"),
         (line.torn, "the log is torn there"),
-        (chief.strength == 1, "the logs do not show why it was killed"),
+        (
+            chief.strength == 1,
+            "a summary counts failed requests, and does not show whether the program went on"
+            if line.kind == "memory-summary"
+            else "the logs do not show why it was killed",
+        ),
         (bool(doubt), doubt),
         (chief.either_end, "the rank at the other end may be the one whose size is wrong"),
         (timeless, "the line has no time: it may be older than the job"),

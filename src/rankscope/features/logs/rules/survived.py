@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from rankscope.analysis.model import Finding
+from rankscope.features.logs.read.c10d.tracebacks import WARNED
 from rankscope.features.logs.rules.failures import cut_text, find_tracebacks
 from rankscope.features.logs.rules.log_lines import LogEvidence, LogLine, who_text
 from rankscope.kinds.event_kinds import EVENTS
@@ -44,12 +45,17 @@ def part_survived(lines: Sequence[LogLine], dataset: Dataset) -> tuple[list[LogL
     if tracebacks:
         inside = find_tracebacks([*tracebacks, *(line for line in lines if line.pattern)])
         gone |= {(error.file, error.offset) for _, errors in inside for error in errors}
-    rest = [
-        replace(line, kind="traceback") if line.kind == "survived-exception" else line
-        for line in lines
-        if (line.file, line.offset) not in gone
-    ]
-    return rest, survived
+    return [_unproven(line) for line in lines if (line.file, line.offset) not in gone], survived
+
+
+def _unproven(line: LogLine) -> LogLine:
+    """An error that its process may have survived, which nothing shows."""
+    if line.kind == "survived-exception":
+        return replace(line, kind="traceback")
+    if line.values.get("survived") == WARNED:
+        doubt = "the program logged it as a warning: it may have skipped the batch"
+        return replace(line, values={**line.values, "doubt": doubt})
+    return line
 
 
 def _bare_errors(lines: Sequence[LogLine]) -> set[tuple[int, int]]:
@@ -114,7 +120,11 @@ class _SurvivalJudge:
 
     def survived(self, line: LogLine) -> bool:
         """Whether the process of an error survived it."""
-        signed = line.kind == "survived-exception" or bool(line.values.get("survived"))
+        sign = line.values.get("survived")
+        if sign == WARNED:
+            later = any(s.file == line.file and s.offset > line.offset for s in self.steps)
+            return (line.rank is None and later) or self._went_on(line) or self._others_went_on(line)
+        signed = line.kind == "survived-exception" or bool(sign)
         return signed or self._went_on(line) or self._others_went_on(line)
 
     def blamed(self, survived: Sequence[LogLine]) -> set[tuple[int, int]]:

@@ -54,8 +54,8 @@ def memory_marks(dataset: Dataset, analysis: Analysis) -> list[MemoryMark]:
 
 
 def _failed(memory: pl.DataFrame) -> Iterator[MemoryMark]:
-    """The last failed request of each rank."""
-    requests = memory.filter((pl.col("source") == "log") & pl.col("asked").is_not_null())
+    """The last failed request of each rank that is known."""
+    requests = memory.filter((pl.col("source") == "log") & pl.col("asked").is_not_null() & pl.col("rank").is_not_null())
     for row in requests.unique("rank", keep="last", maintain_order=True).iter_rows(named=True):
         device = row["device"] or ""
         text = f"asked {plain(device) or 'a device'} for {byte_count(row['asked'])}, and did not get it"

@@ -14,15 +14,27 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from rankscope.analysis.model import Analysis
+from rankscope.features.memory.rules.snapshot_growth import PlaceGrowth, SnapshotGrowth, snapshot_growths
 from rankscope.features.memory.rules.snapshot_holders import (
     DeviceMemory,
     Holder,
     Lines,
     PlaceOverRanks,
     SnapshotMemory,
+    holder_text,
     snapshot_memory,
+    went_on,
 )
-from rankscope.features.memory.snapshot_page import ALLOCATED_BY, HOLDER_COLUMNS, holder_text, owner_text, size_lines
+from rankscope.features.memory.snapshot_page import (
+    ALLOCATED_BY,
+    GROWTH_HEAD,
+    growth_cells,
+    growth_title,
+    growth_words,
+    holder_columns,
+    owner_text,
+    size_lines,
+)
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, plural, ranks_text
@@ -36,11 +48,12 @@ BAR = 10
 """Cells of the bar that shows how the reserved memory is used."""
 MOST_SIZES = 8
 """Most sizes that stand below the list, each with the ranks that hold so much, the largest first."""
-Part = Literal["ranks", "device", "segments"]
-"""What the rows are: places over ranks, places of one device, or devices with their segments."""
+Part = Literal["ranks", "growth", "device", "segments"]
+"""What the rows are: places over ranks, what grew between two snapshots of a device, places of one device, or devices
+with their segments."""
 
 
-Row = PlaceOverRanks | Holder | DeviceMemory
+Row = PlaceOverRanks | PlaceGrowth | Holder | DeviceMemory
 
 
 @dataclass
@@ -72,6 +85,9 @@ class SnapshotsScreen(TablePage[Row]):
         self.part: Part = "ranks"
         self.device = 0
         """The place of the shown device in those of `memory`."""
+        self.growths: tuple[SnapshotGrowth, ...] = ()
+        self.grown = 0
+        """The place of the shown growth in `growths`."""
         self._alone: dict[Lines, int] = {}
         """The places that one rank holds alone, with their order."""
         super().__init__(options or ViewOptions())
@@ -91,30 +107,61 @@ class SnapshotsScreen(TablePage[Row]):
     def _summed(self, event: Summed) -> None:
         self.memory = event.memory
         self._alone = {place.lines: at for at, place in enumerate(event.memory.lone)}
-        self.part = "ranks" if len(event.memory.compared) > 1 else "device"
+        failed = next((at for at, one in enumerate(event.memory.devices) if _ran_out(one)), None)
+        self.growths = snapshot_growths(event.memory.devices)
+        self.part = "device" if failed is not None else self.parts[0]
+        self.device = failed or 0
         self.fill()
         self.draw_bars()
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts that have rows, that with most to tell first."""
+        assert self.memory is not None
+        growth: list[Part] = ["growth"] if self.growths else []
+        if len(self.memory.compared) > 1:
+            return ["ranks", *growth, "device", "segments"]
+        # places over ranks of one rank are no comparison
+        return [*growth, "device", "segments", "ranks"]
 
     def heading(self) -> list[Line]:
         """The largest place that one rank holds alone, the shown part, and the names of the columns."""
         if self.memory is None:
             waits = not self.dataset.snapshots.is_empty()
             return [line(Span(" snapshots", "head"), Span("  summing up" if waits else "", "dim"))]
-        title = {"ranks": _ranks_title, "device": self._device_title, "segments": _segments_title}[self.part]
+        titles = {
+            "ranks": _ranks_title, "growth": self._growth_title, "device": self._device_title,
+            "segments": _segments_title,
+        }  # fmt: skip
+        title = titles[self.part]
         return [
-            *(cut(parts, self.size.width) for parts in (lone_line(self.memory), title(self.memory))),
+            *(cut(parts, self.size.width) for parts in (self._first_line(self.memory), title(self.memory))),
             self.titles("bold"),
         ]
+
+    def _first_line(self, memory: SnapshotMemory) -> Line:
+        """A request that failed, else what one rank holds alone, else what grew on one rank."""
+        failed = next((one for one in memory.devices if _ran_out(one)), None)
+        if failed is not None:
+            return failure_line(failed)
+        if self.growths and len(memory.compared) < 2:
+            return growth_line(self.growths[0])
+        return lone_line(memory)
 
     def _device_title(self, memory: SnapshotMemory) -> Line:
         shown = memory.devices[self.device]
         of = f"  {self.device + 1} of {len(memory.devices)}, {plural(len(shown.holders), 'place')}"
         return line(Span(f" {device_name(shown)}", "head"), Span(of, "dim"))
 
+    def _growth_title(self, _: SnapshotMemory) -> Line:
+        return line(Span(f" {growth_title(self.growths[self.grown])}", "head"))
+
     def table(self) -> Columns[Any]:
         """The columns of the shown part."""
         if self.part == "segments":
             return SEGMENT_COLUMNS
+        if self.part == "growth":
+            return GROWTH_COLUMNS
         if self.part == "device":
             return device_columns(self.memory.devices[self.device]) if self.memory else Columns()
         return place_columns(self.memory.compared if self.memory else (), self._alone)
@@ -123,6 +170,8 @@ class SnapshotsScreen(TablePage[Row]):
         """The places over ranks, what one rank holds alone first; those of a device; or the devices, fullest first."""
         if self.memory is None:
             return ()
+        if self.part == "growth":
+            return self.growths[self.grown].places
         if self.part == "segments":
             return sorted(self.memory.devices, key=lambda device: -device.most)
         if self.part == "device":
@@ -141,6 +190,9 @@ class SnapshotsScreen(TablePage[Row]):
         row = self.row(at)
         if isinstance(row, DeviceMemory):
             return wrapped(device_facts(row), width, 10)
+        if isinstance(row, PlaceGrowth):
+            words = plain(growth_words(self.growths[self.grown]))
+            return wrapped([line(Span("files  ", "dim"), words), *stack_text(row.lines)], width, 7)
         place = next((place for place in self.memory.places if place.lines == row.lines), None)
         held = [place_facts(place, self.memory.compared)] if place is not None and self.memory.compared else []
         return wrapped([*held, *stack_text(row.lines)], width, 7)
@@ -154,12 +206,14 @@ class SnapshotsScreen(TablePage[Row]):
     def action_part(self) -> None:
         """Shows the next part."""
         if self.memory is not None:
-            parts: list[Part] = ["ranks", "device", "segments"]
-            self._show(parts[(parts.index(self.part) + 1) % len(parts)], self.device)
+            self._show(self.parts[(self.parts.index(self.part) + 1) % len(self.parts)], self.device)
 
     def action_device(self, by: int) -> None:
-        """Shows the places of the next or previous device."""
-        if self.memory is not None:
+        """Shows the places, or the growth, of the next or previous device."""
+        if self.memory is not None and self.part == "growth":
+            self.grown = (self.grown + by) % len(self.growths)
+            self._show("growth", self.device)
+        elif self.memory is not None:
             self._show("device", (self.device + by) % len(self.memory.devices))
 
     def _show(self, part: Part, device: int) -> None:
@@ -176,7 +230,9 @@ class SnapshotsScreen(TablePage[Row]):
         if isinstance(row, PlaceOverRanks) and self.memory.compared:
             rank = row.ordered(self.memory.compared)[0][0]
         else:
-            device = row if isinstance(row, DeviceMemory) else self.memory.devices[self.device]
+            of_growth = isinstance(row, PlaceGrowth)
+            shown = self.growths[self.grown].last if of_growth else self.memory.devices[self.device]
+            device = row if isinstance(row, DeviceMemory) else shown
             rank = device.facts["rank"]
         if rank is None:
             self.note("the name of this file tells no rank: --rank-from helps")
@@ -189,7 +245,7 @@ class SnapshotsScreen(TablePage[Row]):
         """Opens the source of a place, or the places of a device."""
         row = self.row(at)
         if not isinstance(row, DeviceMemory):
-            self.open_source(row.lines[0] if row.lines else None)
+            self.open_source(next((frame for frame in row.lines if frame.file), None))
         elif self.memory is not None:
             self._show("device", self.memory.devices.index(row))
 
@@ -211,9 +267,33 @@ def _segments_title(memory: SnapshotMemory) -> Line:
     return line(Span(" segments  ", "head"), what)
 
 
+def _ran_out(device: DeviceMemory) -> bool:
+    """Whether a request failed for want of memory, and the program did not go on."""
+    return bool(device.facts["failures"]) and not went_on(device.facts)
+
+
 def device_name(device: DeviceMemory) -> str:
     """The rank, the device and the file."""
     return f"{owner_text(device.facts['rank'], device.facts['device'])}: {plain(device.path)}"
+
+
+def failure_line(device: DeviceMemory) -> Line:
+    """The request of a device that failed, and who asked."""
+    facts = device.facts
+    by = f": {holder_text(device.asked_by)}" if device.asked_by else ""
+    sizes = (
+        f"asked {byte_count(facts['asked'])}, {byte_count(facts['free'])} free, {byte_count(facts['held_then'])} held"
+    )
+    who = owner_text(facts["rank"], facts["device"])
+    return line(" ", Span(f"{who} OUT OF MEMORY", "bad"), f"  {sizes}{by}")
+
+
+def growth_line(growth: SnapshotGrowth) -> Line:
+    """The place that grew most between two snapshots."""
+    first = next((place for place in growth.places if place.grown > 0), None)
+    if first is None:
+        return line(Span(" no place of the program holds more than before", "good"))
+    return line(" ", Span("GREW MOST", "warn"), f"  {byte_count(first.grown)}: {holder_text(first.lines)}")
 
 
 def lone_line(memory: SnapshotMemory) -> Line:
@@ -252,15 +332,30 @@ def place_columns(ranks: Sequence[int], alone: Container[Lines]) -> Columns[Plac
 
 def device_columns(device: DeviceMemory) -> Columns[Holder]:
     """The columns of places of one device."""
-    has_peak = device.facts["peak"] is not None
     sizes = [
-        Col(title=column.heading, cell=partial(column.cell, has_peak), width=column.width, right=True)
-        for column in HOLDER_COLUMNS
+        Col(title=column.heading, cell=column.cell, width=column.width, right=True) for column in holder_columns(device)
     ]
     return Columns(*sizes, LINES_OF_PLACE)
 
 
+GROWTH_WIDTHS = (10, 10, 10, 6)
+
+
+def growth_cell(at: int, place: PlaceGrowth) -> str:
+    """A cell of a place that grew, by its number in `GROWTH_HEAD`."""
+    return growth_cells(place)[at]
+
+
 LINES_OF_PLACE = Col[Any](title=f" {ALLOCATED_BY}", cell=lambda place: f" {holder_text(place.lines)}")
+
+
+GROWTH_COLUMNS = Columns[PlaceGrowth](
+    *(
+        Col[PlaceGrowth](title=title, cell=partial(growth_cell, at), width=width, right=True)
+        for at, (title, width) in enumerate(zip(GROWTH_HEAD, GROWTH_WIDTHS, strict=True))
+    ),
+    LINES_OF_PLACE,
+)
 
 
 def _sizes(title: str, name: str) -> Col[DeviceMemory]:

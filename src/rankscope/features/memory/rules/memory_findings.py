@@ -15,6 +15,7 @@ from rankscope.features.memory.rules.failed_requests import EDGE, explained_fail
 from rankscope.features.memory.rules.memory_growth import find_growths
 from rankscope.features.memory.rules.memory_peers import find_full_ranks, held_by_rank
 from rankscope.features.memory.rules.model import MEMORY_RESULTS, FullRank, MemoryAnalysis, MemoryGrowth
+from rankscope.features.memory.rules.summary_findings import find_summaries, only_summaries
 from rankscope.schema.tables import HOST
 from rankscope.text.wording import byte_count, plural, ranks_text
 
@@ -30,14 +31,18 @@ def with_memory(facts: Facts, analysis: Analysis) -> Analysis:
     grown = {growth.rank for growth in growths}
     full = [one for one in find_full_ranks(held, analysis.mesh) if one.rank not in grown]
     findings = explained_failures(dataset, analysis.findings, held, {growth.rank: growth for growth in growths})
-    causes = {rank: f.id for f in findings if f.kind == "rank-failed" for rank in f.culprit_ranks}
     places, first = Places(dataset), len(findings) + 1
-    told = fragmented(dataset, first, causes)
+    told = fragmented(dataset, findings, first)
+    summaries = find_summaries(dataset, first + len(told))
+    told += summaries
     told += _leaks(growths, held, places, first + len(told))
     told += _uneven(full, places, first + len(told))
     results = MemoryAnalysis(held, tuple(growths), tuple(full))
     known = MEMORY_RESULTS.put(replace(analysis, findings=tuple(findings)), results)
     alone = "samples of memory" if dataset.from_memory else ""
+    if summaries and only_summaries(dataset) and not any(f.severity == "critical" for f in findings):
+        known = replace(known, verdict=summaries[0].title)
+        return replace(known, findings=(*told, *known.findings))
     return with_records(facts, known, told, alone, "no rank leaks or holds far more than its peers")
 
 

@@ -33,7 +33,8 @@ def held_by_rank(memory: pl.DataFrame) -> pl.DataFrame:
         rows.drop_nulls("held")
         .group_by("rank", "device", maintain_order=True)
         .agg(
-            pl.col("host").first(), samples=pl.len(), peak=pl.col("most").max(), last=pl.col("held").last(),
+            pl.col("host").first(), samples=pl.col("samples").fill_null(1).sum(),
+            peak=pl.col("most").max(), last=pl.col("held").last(),
             reserved=pl.col("reserved").max(), capacity=pl.col("capacity").max(), last_ns=pl.col("time_ns").max(),
         )
         .sort("rank", "device")

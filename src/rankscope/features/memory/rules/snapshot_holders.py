@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import PurePath
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -11,6 +14,7 @@ import polars as pl
 
 from rankscope.analysis.host_stacks import own_frames
 from rankscope.schema import Dataset, Frame
+from rankscope.text.escaping import plain
 
 LONE_FACTOR = 2.0
 """A rank holds alone what is so many times as much as any other rank holds by the same lines."""
@@ -27,8 +31,15 @@ class Holder(NamedTuple):
     lines: Lines
     """Frames of the job's own code, innermost first; without any, all frames; () if no stack was recorded."""
     at_peak: int
+    at_failure: int
+    """When the last failed request found no memory; 0 without one."""
     at_dump: int
     blocks: int
+
+    @property
+    def most(self) -> int:
+        """Bytes at the moment at which it held most."""
+        return max(self.at_peak, self.at_failure, self.at_dump)
 
 
 class DeviceMemory(NamedTuple):
@@ -38,7 +49,9 @@ class DeviceMemory(NamedTuple):
     """The row of `snapshots`."""
     path: str
     holders: tuple[Holder, ...]
-    """The largest first."""
+    """The largest first; where a request failed, by what they held then."""
+    asked_by: Lines
+    """The lines of the last failed request; () without one."""
 
     @property
     def most(self) -> int:
@@ -48,7 +61,7 @@ class DeviceMemory(NamedTuple):
     @property
     def advice(self) -> tuple[str, ...]:
         """Settings and calls that help, in words."""
-        return tuple(_advice(self.facts))
+        return tuple(advice(self.facts))
 
 
 class LoneHolder(NamedTuple):
@@ -98,35 +111,65 @@ def snapshot_memory(dataset: Dataset) -> SnapshotMemory:
     for row in dataset.allocations.iter_rows(named=True):
         rows[row["file"], row["device"]].append(row)
     devices = tuple(
-        DeviceMemory(facts, paths[facts["file"]] or "", _holders(rows[facts["file"], facts["device"]], stacks))
+        DeviceMemory(
+            facts,
+            paths[facts["file"]] or "",
+            _holders(rows[facts["file"], facts["device"]], stacks),
+            stacks.get(facts["asked_by"], ()),
+        )
         for facts in dataset.snapshots.iter_rows(named=True)
     )
-    # of several snapshots of a rank the last one
-    newest = {one.facts["rank"]: one.facts["file"] for one in devices if one.facts["rank"] is not None}
+    newest = newest_files(devices)
     compared = [one for one in devices if newest.get(one.facts["rank"]) == one.facts["file"]]
     moment = "at_peak" if all(one.facts["peak"] is not None for one in compared) else "at_dump"
     places = _shared(compared, moment)
     return SnapshotMemory(devices, tuple(sorted(newest)), moment, tuple(_lone(places, tuple(newest))), tuple(places))
 
 
+def newest_files(devices: Sequence[DeviceMemory]) -> dict[int, int]:
+    """The file of each rank: of several snapshots the last one."""
+    return {one.facts["rank"]: one.facts["file"] for one in in_order(devices) if one.facts["rank"] is not None}
+
+
+def in_order(devices: Iterable[DeviceMemory]) -> list[DeviceMemory]:
+    """The devices by the time of their snapshots; without it by names, in which numbers count as such."""
+    rows = list(devices)
+    if all(device.facts["end_ns"] is not None for device in rows):
+        return sorted(rows, key=lambda device: device.facts["end_ns"])
+    return sorted(rows, key=lambda device: _natural(device.path))
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d{1,18})", path)]
+
+
 def _own_lines(dataset: Dataset) -> dict[int, Lines]:
     """The frames of each stack of an allocation that belong to the job."""
-    wanted = dataset.allocations.select(pl.col("stack_id").drop_nulls().unique())
+    asked = dataset.snapshots.select(stack_id="asked_by")
+    wanted = pl.concat([dataset.allocations.select("stack_id"), asked]).drop_nulls().unique()
     frames: defaultdict[int, list[Frame]] = defaultdict(list)
     told = dataset.stacks.join(wanted, on="stack_id", how="semi").sort("stack_id", "depth")
     for number, function, file, line in told.select("stack_id", "function", "file", "line").iter_rows():
         frames[number].append(Frame(function, file, line))
-    return {number: own_frames(stack) or tuple(stack) for number, stack in frames.items()}
+    return {number: _own(stack) for number, stack in frames.items()}
+
+
+def _own(stack: Sequence[Frame]) -> Lines:
+    """The frames of the job's own code, behind the operator and the function of autograd, which have no file."""
+    place = tuple(takewhile(lambda frame: not frame.file, stack))
+    rest = stack[len(place) :]
+    return (*place, *(own_frames(rest) or rest))
 
 
 def _holders(rows: Sequence[Mapping[str, Any]], stacks: Mapping[int, Lines]) -> tuple[Holder, ...]:
-    sums: defaultdict[Lines, list[int]] = defaultdict(lambda: [0, 0, 0])
+    sums: defaultdict[Lines, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for row in rows:
         own = sums[stacks.get(row["stack_id"], ())]
-        for at, name in enumerate(("at_peak", "at_dump", "blocks")):
+        for at, name in enumerate(("at_peak", "at_failure", "at_dump", "blocks")):
             own[at] += row[name]
-    found = (Holder(lines, *values) for lines, values in sums.items())
-    return tuple(sorted(found, key=lambda one: -max(one.at_peak, one.at_dump)))
+    found = [Holder(lines, *values) for lines, values in sums.items()]
+    has_failure = any(one.at_failure for one in found)
+    return tuple(sorted(found, key=lambda one: (-one.at_failure if has_failure else 0, -one.most)))
 
 
 def _shared(devices: Sequence[DeviceMemory], moment: str) -> list[PlaceOverRanks]:
@@ -161,15 +204,55 @@ def _alone(lines: Lines, own: Mapping[int, int], whole: Mapping[int, int]) -> Lo
     return LoneHolder(rank, lines, size, most, round(median(others)))
 
 
-def _advice(facts: Mapping[str, Any]) -> Iterator[str]:
-    least = max(GAP_BYTES, GAP_SHARE * facts["reserved"])
-    asked = facts["asked"]
-    if facts["gaps"] >= least or (asked is not None and asked <= facts["gaps"]):
-        if facts["expandable"]:
+def went_on(facts: Mapping[str, Any]) -> bool:
+    """Whether a program got as much memory behind its last failed request: it caught the error."""
+    return facts["asked"] is not None and facts["later_bytes"] >= facts["asked"]
+
+
+def advice(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Settings and calls that help, by what was held when a request failed, else at the peak, else at the dump.
+
+    What lies in gaps at the dump says nothing of an earlier moment: an exception frees most of what it finds.
+    """
+    failed = facts["asked"] is not None and not went_on(facts)
+    gaps, cached, reserved = (facts[name] for name in ("gaps", "cached", "reserved"))
+    if failed:
+        gaps, cached, reserved = (facts[name] for name in ("gaps_then", "cached_then", "reserved_then"))
+    elif facts["peak_reserved"] is not None:
+        gaps, cached, reserved = (facts[f"peak_{name}"] for name in ("gaps", "cached", "reserved"))
+    elif facts["peak"] is not None:
+        gaps = None
+    if failed and (reserved is None or gaps + cached < facts["asked"]):
+        if facts["free"] >= facts["asked"]:
+            yield "Look for torch.cuda.set_per_process_memory_fraction, which limits this process."
+        else:
+            yield (
+                "Hold less at that moment: free what the largest places hold, recompute activations "
+                "(torch.utils.checkpoint), or take smaller batches or more shards."
+            )
+    elif failed or (gaps is not None and gaps >= max(GAP_BYTES, GAP_SHARE * reserved)):
+        if facts["expandable"] is None:
+            yield (
+                "From torch 2.1 on PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow, and gaps "
+                "become few; before, PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 keeps large blocks whole."
+            )
+        elif facts["expandable"]:
             yield "Segments can grow already: keep the sizes of batches the same, so that freed blocks fit again."
         else:
             yield "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments grow, and gaps become few."
-    if facts["cached"] >= least:
+    if not failed and cached >= max(GAP_BYTES, GAP_SHARE * reserved):
         yield "torch.cuda.empty_cache() gives whole free segments back, for other processes and sizes."
-    if not facts["events"]:
+    if facts["peak"] is None:
         yield "Call torch.cuda.memory._record_memory_history() at the start: then a snapshot shows its peak."
+
+
+def holder_text(lines: Lines) -> str:
+    """The innermost lines of the job: "forward model.py:7 < step train.py:12"."""
+    if not lines:
+        return "no stack was recorded"
+    return " < ".join(plain(f"{f.function}{_place(f)}", 200) for f in lines[:3])
+
+
+def _place(frame: Frame) -> str:
+    """The file and the line of a frame; "" for an operator and a category of tensors, which have none."""
+    return f" {PurePath(frame.file).name}:{frame.line}" if frame.file else ""

@@ -69,14 +69,15 @@ def _snapshot(times: Ints, sizes: Ints) -> MemorySnapshot:
     at = int(total.argmax())
     peak, last = (np.maximum(row, 0).tolist() for row in (sizes[at], sizes[-1]))
     ago: int | None = int(times[-1] - times[at]) if times[at] > 0 else None
+    end = int(times[-1]) if times[-1] > 0 else None
     none: dict[str, Any] = dict.fromkeys(
         ("segments", "reserved", "pending", "gaps", "cached", "largest", "failures"), 0
     )
     device = SnapshotDevice(
-        device=UNKNOWN_DEVICE, allocated=max(int(total[-1]), 0), expandable=False, events=len(times),
-        peak=max(int(total[at]), 0), ago_ns=ago, unknown=0, asked=None, free=None, **none,
+        device=UNKNOWN_DEVICE, allocated=max(int(total[-1]), 0), expandable=None, events=len(times),
+        peak=max(int(total[at]), 0), ago_ns=ago, end_ns=end, unknown=0, last_failure=None, peak_holes=None, **none,
     )  # fmt: skip
     order = sorted((at for at in range(len(CATEGORIES)) if peak[at] or last[at]), key=lambda at: -peak[at])
     frames = [StackFrame(CATEGORIES[at], "", 0) for at in order]
-    stacks = [HeldStack(UNKNOWN_DEVICE, (row,), peak[at], last[at], 0) for row, at in enumerate(order)]
+    stacks = [HeldStack(UNKNOWN_DEVICE, (row,), peak[at], 0, last[at], 0) for row, at in enumerate(order)]
     return MemorySnapshot([device], frames, stacks)

@@ -38,6 +38,7 @@ class SnapshotEntry(msgspec.Struct):
     time_us: int = 0
     device_free: int = 0
     frames: msgspec.Raw = msgspec.Raw(b"[]")
+    forward_frames: list[str] | None = None
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)

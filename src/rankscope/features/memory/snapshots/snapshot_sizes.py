@@ -9,9 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rankscope.features.memory.snapshots.allocation_history import FAILED, NO_ROW, HistoryPeak, HistoryRows, find_peak
-from rankscope.features.memory.snapshots.allocation_stacks import AllocationStacks
-from rankscope.features.memory.snapshots.model import MemorySnapshot, SnapshotDevice
+from rankscope.features.memory.snapshots.allocation_history import (
+    ALLOC,
+    FAILED,
+    LOW,
+    NO_ROW,
+    AllocationLives,
+    HistoryRows,
+    LiveMemory,
+)
+from rankscope.features.memory.snapshots.allocation_stacks import AllocationStacks, stack_of
+from rankscope.features.memory.snapshots.model import FailedRequest, Holes, MemorySnapshot, SnapshotDevice
+from rankscope.features.memory.snapshots.segment_history import DumpSegment, holes_at
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.matrices import Numbers
 
@@ -21,6 +30,9 @@ MOST_ENTRIES, MOST_BLOCKS = 1 << 25, 1 << 22
 MOST_SIZE = 1 << 50
 """Largest size of a block or segment, in bytes."""
 _HELD = {"active_allocated": True, "active_awaiting_free": False, "active_pending_free": False}
+FEWEST_EVENTS = 2
+"""Fewest entries of a history: torch keeps one where it records the state alone."""
+_LATEST_US = 1 << 52
 _ODD = "a memory snapshot with a segment or block that is none"
 
 
@@ -37,15 +49,22 @@ class SegmentSums:
 
     def __init__(self) -> None:
         self.segments = self.reserved = self.allocated = self.pending = self.gaps = self.cached = self.largest = 0
-        self.expandable = False
+        self.expandable: bool | None = None
         self.blocks: list[LiveBlock] = []
+        self.places: list[DumpSegment] = []
 
     def add(self, segment: Mapping[str, Any]) -> None:
         """Adds a segment."""
+        whole, grows = _size(segment.get("total_size")), segment.get("is_expandable") is True
+        if "is_expandable" in segment:
+            self.expandable = bool(self.expandable) or grows
+        if whole and not segment.get("blocks"):
+            # each segment has one free block at least
+            raise TypeError
         self.segments += 1
-        self.reserved += _size(segment.get("total_size"))
-        self.expandable |= segment.get("is_expandable") is True
+        self.reserved += whole
         begin, free, live = segment.get("address") or 0, 0, False
+        self.places.append(DumpSegment(begin & LOW, whole, grows))
         for block in segment.get("blocks") or ():
             size, state = _size(block.get("size")), block.get("state")
             if state in _HELD:
@@ -67,7 +86,7 @@ class SegmentSums:
             self.pending += size
         older = block["history"][0] if block.get("history") else block
         asked = older.get("real_size", block.get("requested_size", size))
-        self.blocks.append(LiveBlock(address & (1 << 63) - 1, _size(asked), older.get("frames")))
+        self.blocks.append(LiveBlock(address & LOW, _size(asked), stack_of(older)))
 
 
 def snapshot_of(document: Mapping[str, Any], rows: HistoryRows) -> MemorySnapshot:
@@ -89,7 +108,8 @@ def snapshot_of(document: Mapping[str, Any], rows: HistoryRows) -> MemorySnapsho
     columns = _columns(rows)
     for device in sorted({*sums, *(place for place, trace in enumerate(traces) if len(trace))}):
         own = sums[device]
-        own.expandable |= grows
+        if settings:
+            own.expandable = bool(own.expandable) or grows
         trace = traces[device] if 0 <= device < len(traces) else np.empty(0, np.int64)
         found.devices.append(_device(device, own, trace, columns, rows, stacks))
     found.stacks, found.frames = stacks.largest(), list(stacks.frames)
@@ -147,27 +167,51 @@ def _device(
     device: int, sums: SegmentSums, trace: Numbers, columns: _Columns, rows: HistoryRows, stacks: AllocationStacks
 ) -> SnapshotDevice:
     events = len(trace)
+    is_recorded = events >= FEWEST_EVENTS
     trace = trace[trace != NO_ROW]
     own = columns.at(trace)
     blocks = np.array([block.address for block in sums.blocks], np.int64)
     asked = np.array([block.asked for block in sums.blocks], np.int64)
-    peak = find_peak(own.actions, own.addresses, own.sizes, blocks, asked)
-    for block, older in zip(sums.blocks, peak.older.tolist(), strict=True):
-        stacks.add(device, block.stack, block.asked if older else 0, block.asked)
-    for number, size in zip(trace[peak.rows].tolist(), own.sizes[peak.rows].tolist(), strict=True):
-        stacks.add(device, rows.stacks[number], size, 0)
-    failed = np.flatnonzero(own.actions == FAILED)
-    last = failed[-1] if len(failed) else None
+    lives = AllocationLives(own.actions, own.addresses, own.sizes, blocks, asked)
+    place, failed = lives.peak(), np.flatnonzero(own.actions == FAILED)
+    peak = lives.at(place)
+    failure = lives.at(int(failed[-1])) if len(failed) else None
+    for block, is_older in zip(sums.blocks, lives.older.tolist(), strict=True):
+        early = block.asked if is_older else 0
+        stacks.add(device, block.stack, early, early if failure is not None else 0, block.asked)
+    for row, size in zip(trace[peak.rows].tolist(), own.sizes[peak.rows].tolist(), strict=True):
+        stacks.add(device, rows.stacks[row], size, 0, 0)
+    if failure is not None:
+        for row, size in zip(trace[failure.rows].tolist(), own.sizes[failure.rows].tolist(), strict=True):
+            stacks.add(device, rows.stacks[row], 0, size, 0)
+
+    def holes(at: int, live: LiveMemory) -> Holes | None:
+        """The holes at a moment of the history, with the blocks that live then."""
+        known = np.concatenate([live.rows, live.orphans])
+        held = (
+            np.concatenate([own.addresses[known], blocks[lives.older]]),
+            np.concatenate([own.sizes[known], asked[lives.older]]),
+        )
+        return holes_at(at, own.actions, own.addresses, own.sizes, sums.places, held)
+
+    request = None
+    if failure is not None:
+        last = int(failed[-1])
+        later = own.sizes[last + 1 :][own.actions[last + 1 :] == ALLOC]
+        request = FailedRequest(
+            int(own.sizes[last]), int(own.addresses[last]), failure.held, holes(last, failure), len(later),
+            int(later.sum()), stacks.stack(rows.stacks[trace[last]]),
+        )  # fmt: skip
     return SnapshotDevice(
         device, sums.segments, sums.reserved, sums.allocated, sums.pending, sums.gaps, sums.cached, sums.largest,
-        sums.expandable, events, peak.held if events else None, _ago_ns(own.times, peak), peak.unknown, len(failed),
-        None if last is None else int(own.sizes[last]), None if last is None else int(own.addresses[last]),
+        sums.expandable, events, peak.held if is_recorded else None, *_times(own.times, place),
+        peak.unknown if is_recorded else 0, len(failed), request, holes(place, peak) if is_recorded else None,
     )  # fmt: skip
 
 
-def _ago_ns(times: Numbers, peak: HistoryPeak) -> int | None:
-    """The time from the peak to the last entry; None if nothing tells."""
-    if not len(times) or times[-1] <= 0:
-        return None
-    ago = 1_000 * int(times[-1] - times[max(0, peak.place)])
-    return ago if 0 <= ago < 1 << 62 else None
+def _times(times: Numbers, place: int) -> tuple[int | None, int | None]:
+    """(time from the peak, the entry at `place`, to the last entry, and time of that one); None if nothing tells."""
+    if not len(times) or not 0 < times[-1] < _LATEST_US:
+        return None, None
+    ago = 1_000 * int(times[-1] - times[max(0, place)])
+    return (ago if 0 <= ago < 1 << 62 else None), 1_000 * int(times[-1])

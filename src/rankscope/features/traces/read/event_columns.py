@@ -227,7 +227,7 @@ class EventColumns:
         self._parts["call_codes"].append(np.array([[calls[_key(value)] for value in found]], np.int32))
 
     def _sample(self, events: list[InstantEvent]) -> None:
-        """Adds memory events: of each device in a piece those with the most memory in equal stretches."""
+        """Adds memory events: of each device in a piece the last one, and those with the most in equal stretches."""
         found = [
             (event.ts, *(_number(value) for value in (told.type, told.index, told.allocated, told.reserved)))
             for event, told in zip(events, _decoded([event.args for event in events], MEMORIES), strict=True)
@@ -236,7 +236,7 @@ class EventColumns:
         if found:
             times = self._ns(np.array([row[0] for row in found], np.float64))
             rows = np.concatenate([times[None], np.array([row[1:] for row in found], np.int64).T])
-            self._parts["memory"].append(rows[:, _fullest(rows)])
+            self._parts["memory"].append(_thinned(rows))
 
     def _label(self, events: Iterable[MetadataEvent]) -> None:
         for event in events:
@@ -252,13 +252,22 @@ _STRETCHES = 64
 """Stretches of a piece of which one memory event of each device is kept."""
 
 
-def _fullest(rows: Numbers) -> Numbers:
-    """The columns of the events with the most allocated memory, by device and stretch, in their order."""
-    stretch = np.arange(rows.shape[1]) * _STRETCHES // rows.shape[1]
+def _thinned(rows: Numbers) -> Numbers:
+    """The last event of each device and those with the most allocated memory in each stretch, in their order, with the
+    number of events that each stands for.
+    """
+    count = rows.shape[1]
+    stretch = np.arange(count) * _STRETCHES // count
     order = np.lexsort((rows[3], stretch, rows[2], rows[1]))
     key = np.stack([rows[1], rows[2], stretch])[:, order]
-    last = np.append((key[:, 1:] != key[:, :-1]).any(axis=0), True)
-    return np.sort(order[last])
+    fullest = np.append((key[:, 1:] != key[:, :-1]).any(axis=0), True)
+    stands_for = np.zeros(count, np.int64)
+    stands_for[order[fullest]] = np.diff(np.flatnonzero(fullest), prepend=-1)
+    by_time = np.lexsort((rows[0], rows[2], rows[1]))
+    device = rows[1:3, by_time]
+    ends = by_time[np.append((device[:, 1:] != device[:, :-1]).any(axis=0), True)]
+    kept = np.union1d(order[fullest], ends)
+    return np.concatenate([rows[:, kept], stands_for[None, kept]])
 
 
 def _decoded(args: list[msgspec.Raw], decoder: msgspec.json.Decoder[list[Decoded]]) -> list[Decoded]:

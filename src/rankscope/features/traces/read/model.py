@@ -98,8 +98,10 @@ CODES = ("name", "lane")
 CALL_NUMBERS = ("span", "external", "seq", "correlation", "comms_id")
 CALL_CODES = ("call",)
 VALUE_NUMBERS = ("span", "name")
-MEMORY_NUMBERS = ("time_ns", "type", "index", "allocated", "reserved")
-"""Columns of memory events: c10::DeviceType, number of the device, and bytes; NULL where one is unknown."""
+MEMORY_NUMBERS = ("time_ns", "type", "index", "allocated", "reserved", "samples")
+"""Columns of memory events: c10::DeviceType, number of the device, bytes, NULL where one is unknown, and the number of
+events that it stands for.
+"""
 
 
 class EventLane(NamedTuple):
@@ -185,7 +187,7 @@ class TraceContent(ColumnMatrix):
     values: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty((1, 0), np.float64))
     """Shape (1, numbers): the numbers themselves."""
     memory: Numbers = field(default_factory=lambda: np.empty((len(MEMORY_NUMBERS), 0), np.int64))
-    """Shape (len(MEMORY_NUMBERS), memory events); of many only those with the most memory."""
+    """Shape (len(MEMORY_NUMBERS), memory events); of many only those with the most memory and the last."""
 
     @property
     def rows(self) -> int:

@@ -180,7 +180,7 @@ def _optional(pattern: str, at: int) -> bool:
 
 
 _SKIPPABLE = "cuda-out-of-memory"
-"""An error that programs catch to skip a batch; one that is only a warning did not end its process."""
+"""An error that programs catch to skip a batch; one that is only a warning may not have ended its process."""
 _PID = re.compile(r"^E[A-Z]\d{4}: \[PID: (\d{1,10})\]|NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b")
 """The process id in lines of HCCL and of the driver."""
 
@@ -258,8 +258,10 @@ def _event(record: Record, errors: list[tuple[KnownError, dict[str, str | None]]
         "source": first.source,
     }  # fmt: skip
     caught = first.id == _SKIPPABLE and "NCCL" not in record.text and tracebacks.is_warning(record.text, record.level)
-    if first.role == "root" and (caught or tracebacks.goes_on(record.text)):
+    if first.role == "root" and tracebacks.goes_on(record.text):
         said["survived"] = tracebacks.LOGGED
+    elif caught:
+        said["survived"] = tracebacks.WARNED
     return message_event("known-error", record, id=first.id, role=first.role, also=also, pid=pid, **said)
 
 

@@ -14,6 +14,7 @@ from rankscope.features.logs.read.c10d import (
     endings,
     group_setup,
     library_lines,
+    memory_summaries,
     thread_dumps,
     torchrun,
     tracebacks,
@@ -36,6 +37,7 @@ _SPANS = (
     desync,
     collect_env,
     library_lines,
+    memory_summaries,
     endings,
 )
 
@@ -110,8 +112,7 @@ class Recogniser:
             return
         if span is None:
             yield from self._begun(record)
-        elif isinstance(span, tracebacks.Traceback) and (listed := library_lines.begins(record)) is not None:
-            # an exception of Ray, with a list of dead workers below it
+        elif isinstance(span, tracebacks.Traceback) and (listed := _begun_below(record)) is not None:
             self._open[_stream(record)].append(_OpenReport(listed))
             self._opened += 1
         if isinstance(span, tracebacks.Traceback) and span.survived:
@@ -182,6 +183,11 @@ class Recogniser:
         if _stream(above)[1] != _stream(record)[1] or not _REPORTER.search(above.text[-40:]):
             return record
         return record._replace(rank=above.rank, stamp=above.stamp)
+
+
+def _begun_below(record: Record) -> LineReport | None:
+    """A report that stands below an exception: Ray's list of dead workers, or a summary of memory."""
+    return library_lines.begins(record) or memory_summaries.begins(record)
 
 
 def _stream(record: Record) -> tuple[int | None, str]:

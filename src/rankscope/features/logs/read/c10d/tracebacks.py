@@ -323,8 +323,8 @@ SIGN_LITERALS = (
     "Exception ignored ", "--- Logging error ---", "Call stack:", "Error in atexit._run_exitfuncs",
     "Error in sys.excepthook",
 )  # fmt: skip
-IGNORED, LOGGED = "ignored", "logged"
-"""Python itself ignored the exception; the program caught and logged it."""
+IGNORED, LOGGED, WARNED = "ignored", "logged", "warned"
+"""Python itself ignored the exception; the program caught and logged it; it is a warning, perhaps the last line."""
 NEAR_LINES = 3
 """Most lines above a traceback in a log whose lines have no prefix: others may write between."""
 FAR_LINES = 64
