@@ -143,6 +143,10 @@ _ROWS = (
         severity="error", waited=True, gave_up=True,
     ),
     EventKind(
+        name="hccl-wait", meaning="HCCL gave up waiting for another member of a group", severity="error", waited=True,
+        gave_up=True,
+    ),
+    EventKind(
         name="recompile", meaning="torch.compile compiles a function again, or gives up doing so", of_compiler=True
     ),
     EventKind(name="graph-break", meaning="torch.compile splits a function, and why", of_compiler=True),
