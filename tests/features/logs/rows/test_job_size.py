@@ -44,6 +44,8 @@ def test_a_year_that_no_line_tells_is_not_printed(tmp_path: Path) -> None:
     dataset = load([tmp_path / "job.log"])
     text = render_text(dataset, analyse(dataset)).replace("\n", " ")
     assert "02 Mar 04:05:06 local time" in " ".join(text.split()) and "-03-02 04:05:06" not in text
-    (tmp_path / "dated.log").write_text(f"[2025-03-02 04:05:06] {LINE.format(1).replace('E302 04:05:06.100200300', 'E')}")
+    (tmp_path / "dated.log").write_text(
+        f"[2025-03-02 04:05:06] {LINE.format(1).replace('E302 04:05:06.100200300', 'E')}"
+    )
     dataset = load([tmp_path / "dated.log"])
     assert "2025-03-02 04:05:06" in " ".join(render_text(dataset, analyse(dataset)).split())

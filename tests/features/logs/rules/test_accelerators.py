@@ -64,7 +64,9 @@ def test_a_rank_of_a_group_is_not_taken_for_a_global_one(tmp_path: Path) -> None
     assert "of hccl_world_group (8 members) for rank 6 (" in found.verdict
 
 
-IB = "h{0}:40:41 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.9<53> with {1} (Send)\n"
+IB = (
+    "h{0}:40:41 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.9<53> with {1} (Send)\n"
+)
 
 
 @pytest.mark.parametrize(

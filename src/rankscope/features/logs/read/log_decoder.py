@@ -29,7 +29,7 @@ from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSet
 from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
 from rankscope.features.logs.read.ras_output import InspectorReader, RasReader
-from rankscope.features.logs.read.record_reader import RecordSplitter
+from rankscope.features.logs.read.record_reader import NO_BREAK, RecordSplitter
 from rankscope.parsers.line_blocks import LINE_BYTES, PAD_BYTES
 from rankscope.parsers.line_prefixes import WORDS
 from rankscope.parsers.matrices import Codes, Numbers
@@ -388,7 +388,7 @@ class PlainLines:
             return [False] * len(lines), [True] * len(lines)
         if self._screens is None:
             self._screens = WordScreen(_SIGNS), WordScreen((*_EVENT_SIGNS, *self._literals()))
-        texts = [line.decode("utf-8", "replace") for line in lines]
+        texts = [line.replace(NO_BREAK, b" ").decode("utf-8", "replace") for line in lines]
         signs, telling = (screen.many(texts) for screen in self._screens)
         rows = zip(signs, telling, lines, strict=True)
         return [not sign and not tells and len(line) <= LINE_BYTES for sign, tells, line in rows], telling

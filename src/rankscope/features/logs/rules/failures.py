@@ -295,7 +295,9 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], harmed: Sequence[LogLin
         if EVENTS[line.kind].exit_of:
             yield from _of_exit(line)
             if line.values.get("of_server") and _aborted_first(line, harmed):
-                yield Failure(line, "aborted (SIGABRT)", ("SIGABRT", str(line.who)), 1, advice=_WORKER_ADVICE, seen_end=True)
+                yield Failure(
+                    line, "aborted (SIGABRT)", ("SIGABRT", str(line.who)), 1, advice=_WORKER_ADVICE, seen_end=True
+                )
         elif line.kind == "signal":
             if line.values.get("signal") in SIGNALS and line.values.get("sender") != "launcher":
                 yield _signalled(line, line.values["signal"])
