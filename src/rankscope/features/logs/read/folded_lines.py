@@ -335,6 +335,18 @@ class WrappedMessages:
         return dict(found)
 
 
+_CUT_OFF = re.compile(
+    r"\[(?:r(?:a(?:n(?:k(?:\d{0,7}(?:\](?::(?: ?\[(?:[IWEF][\d :.]{0,30}(?:[\w./]{0,60}(?:\.cpp(?::\d{0,6})?)?)?)?)?)?)?)?)?)?)?)?$"
+)
+"""A beginning of the head that torch puts before a message."""
+
+
+def is_cut_off(text: str) -> bool:
+    """Whether a text without a line end is the beginning of a message that was cut."""
+    text = text.strip()
+    return bool(text) and (_CUT_OFF.match(text) is not None or _is_open(text))
+
+
 def _is_open(text: str) -> bool:
     """Whether a message of a watchdog lacks its end."""
     return any(begins.search(text) and not ends.search(text) for begins, ends in _OPEN_MESSAGES)

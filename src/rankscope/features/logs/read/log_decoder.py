@@ -23,8 +23,8 @@ from rankscope.features.logs.read.c10d.known_errors import WordScreen
 from rankscope.features.logs.read.c10d.tracebacks import FAR_LINES, NEAR_LINES, STEP_WORDS
 from rankscope.features.logs.read.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
 from rankscope.features.logs.read.comm_lives import CommTable, ProcessTable, WarningReader
-from rankscope.features.logs.read.folded_lines import WrappedMessages, unfold_lines
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.folded_lines import WrappedMessages, is_cut_off, unfold_lines
+from rankscope.features.logs.read.log_record import Event, Record, record_event, shown_text
 from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSetting
 from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
@@ -66,6 +66,8 @@ class LogDecoder:
         self._shapes = MessageShapes(self._recognition.literals)
         self._unheard = UnheardLines(self._shapes, self._fronts, self.processes, self.counts)
         self._line, self._block = 1, 0
+        self._unended: tuple[str, int, int] | None = None
+        """The last line, its place and number, if it lacks its end."""
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block whose rest may be missing."""
         self._plain = PlainLines(self._recognition.literals)
@@ -100,7 +102,9 @@ class LogDecoder:
         self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
+        self._unended = None
         if rest:
+            self._unended = rest.decode("utf-8", "replace"), offset + whole, self._line + len(starts)
             self.line(rest, offset + whole, self._line + len(starts), whole=False)
         if not self.content.ranged and self.rows.count >= FOLD_ROWS:
             self._tails.add(*self._taken(), list(self._operations.ops))
@@ -155,6 +159,9 @@ class LogDecoder:
         self._waiting += self._wrapped.finish()
         self._flush()
         self._events.add(self._recognition.finish())
+        if self._unended is not None and is_cut_off(self._unended[0]):
+            text, offset, number = self._unended
+            self._events.add([record_event("text-cut", Record(offset, number, shown_text(text), torn=True))])
         content = self.content
         content.problem = self._recognition.problem
         content.events = self._events.result()

@@ -221,7 +221,8 @@ def find_timeouts(logs: LogEvidence) -> Iterator[Finding]:
     schedulers = [line for line in beats if line.values.get("problem") == SCHEDULER]
     stuck = [line for line in beats if line not in schedulers]
     if lines:
-        yield _waited(lines, uneven_pairs_text(logs.dataset), _groups_of(logs.lines))
+        more = uneven_pairs_text(logs.dataset) + _first_collective_text(logs.lines) + _cut_text_end(logs.lines, lines)
+        yield _waited(lines, more, _groups_of(logs.lines))
     elif asked:
         yield _asked(asked)
     elif schedulers:
@@ -238,6 +239,25 @@ def find_timeouts(logs: LogEvidence) -> Iterator[Finding]:
             evidence=tuple(line.evidence() for line in stuck[:MOST_EVIDENCE]),
             next_steps=("Take stacks of all its threads: py-spy dump --native, or gdb.",),
         )
+
+
+def _first_collective_text(lines: Sequence[LogLine]) -> str:
+    """A sentence on ranks that all gave up in the first operation of a group, none of which ever completed."""
+    progress = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
+    first = [line for line in progress if line.values["at_work"] == 1 and (line.values.get("last_completed") or 0) < 1]
+    if not progress or len(first) < len(progress):
+        return ""
+    return (
+        " It is the first operation of the group, and none has ever completed: the ranks may not reach each other. "
+        "Look at the transport before a rank: NCCL_P2P_DISABLE=1 to test (ACS, IOMMU), NCCL_SOCKET_IFNAME."
+    )
+
+
+def _cut_text_end(lines: Sequence[LogLine], waiting: Sequence[LogLine]) -> str:
+    """A sentence on a text that ends within a message, so that lines of other ranks may be missing."""
+    files = {line.file for line in waiting}
+    cut = next((line for line in lines if line.kind == "text-cut" and line.file in files), None)
+    return f" The text is cut at {cut.place}: lines of other ranks may have followed." if cut is not None else ""
 
 
 def _stuck_schedulers(lines: list[LogLine], others: Sequence[LogLine]) -> Finding:
