@@ -59,7 +59,7 @@ def _unreachable_first(wrong: list[tuple[dict[str, Any], str, str]]) -> Finding:
         severity="warning",
         title=f"NCCL takes the interface {name} first ({row['path']}:{row['line']}), which is {kind}: other hosts cannot "
         "reach its address",
-        explanation=f"Printed by {plural(len(wrong), "process")}. A job of several hosts hangs or fails at its first "
+        explanation=f"Printed by {plural(len(wrong), 'process')}. A job of several hosts hangs or fails at its first "
         "connection so, without any error of a rank.",
         confidence="medium",
         confidence_reasons=("the log does not show whether the job has several hosts",),
