@@ -61,6 +61,7 @@ def assemble(
         repeats=repeat_table(sources),
         attempt=number,
         world_size=world or told_by_processes,
+        is_sized=bool(world_size or used or told_by_processes) or all(gathered.sized for gathered in job.gathered),
         left_out=left_out_ranks(used, world),
         root=root,
         beside=DumpsBeside(),

@@ -73,6 +73,8 @@ class Gathered(ABC):
 
     world: int
     """The number of ranks of the job, as far as they tell it; 0 if they do not."""
+    sized: bool = True
+    """Whether they tell that number; else it only is the highest of their ranks plus one."""
     stacks: Sequence[PrintedStacks] = ()
     """Stacks that stand in them, for the kind that reads stacks."""
     attempt: tuple[int, pl.DataFrame] | None = None

@@ -147,6 +147,10 @@ _ROWS = (
         severity="error", waited=True, gave_up=True,
     ),
     EventKind(
+        name="hccl-wait", meaning="HCCL gave up waiting for another member of a group", severity="error", waited=True,
+        gave_up=True,
+    ),
+    EventKind(
         name="recompile", failure="recompiles",
         meaning="torch.compile compiles a function again, or gives up doing so", of_compiler=True
     ),
@@ -213,6 +217,7 @@ _ROWS = (
         meaning="a log and a dump disagree on one operation",
     ),
     EventKind(name="log-counts", severity="warning", meaning="processes counted different numbers of operations"),
+    EventKind(name="text-cut", meaning="the text ends within a message: what followed is not here", of_others=True),
     EventKind(name="log-cut", severity="warning", meaning="a log holds more than rankscope keeps"),
     EventKind(name="log-runs", meaning="several runs of the job follow each other in a log"),
     EventKind(name="log-processes", meaning="a log shows only how NCCL connects processes"),

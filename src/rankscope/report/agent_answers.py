@@ -47,7 +47,7 @@ def verdict_answer(dataset: Dataset, analysis: Analysis) -> Json:
     answer: Json = bounded({
         "verdict": analysis.verdict,
         "status": analysis.status,
-        "world_size": dataset.world_size,
+        "world_size": dataset.world_size if dataset.is_sized else None,
         "ranks_seen": _ranges(dataset.seen_ranks),
         "ranks_missing": _ranges(dataset.unseen_ranks),
         "culprit_ranks": list(analysis.culprits),

@@ -258,7 +258,7 @@ class CoreReport(ReportPart):
     tool: ToolObject
     verdict: str
     status: Status
-    world_size: Count
+    world_size: Count | None
     ranks: RanksObject
     inputs: Sequence[InputObject]
     findings: Sequence[FindingObject]
@@ -280,7 +280,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
         tool=TOOL,
         verdict=analysis.verdict,
         status=analysis.status,
-        world_size=dataset.world_size,
+        world_size=dataset.world_size if dataset.is_sized else None,
         ranks=RanksObject(dataset.seen_ranks, dataset.unseen_ranks),
         inputs=InputObject.of_rows(dataset.files),
         findings=list(map(finding_object, analysis.findings)),

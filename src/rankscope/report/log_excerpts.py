@@ -43,6 +43,8 @@ class LogExcerpt(NamedTuple):
     line: int | None
     utc: bool = False
     """Whether the time is UTC; else it is the local time of its host."""
+    yearless: bool = False
+    """Whether the line has no year: that of its time is the one of the file."""
 
     @property
     def who(self) -> str:
@@ -115,6 +117,7 @@ def _excerpt(row: dict[str, Any]) -> LogExcerpt:
         row["path"] or "",
         row["line"],
         '"utc":true' in (row["values"] or ""),
+        '"yearless":true' in (row["values"] or ""),
     )
 
 
@@ -124,10 +127,14 @@ def shown_excerpts(dataset: Dataset) -> tuple[list[LogExcerpt], int]:
 
 
 def excerpt_source(said: LogExcerpt) -> str:
-    """Place and time of the first line: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host"."""
+    """Place and time of the first line: "rank3.err, line 12, 2023-11-14 22:13:20 local time of its host".
+
+    A year that the line lacks is not shown.
+    """
     parts = [said.file, f"line {said.line}" if said.line is not None else ""]
     zone = "UTC" if said.utc else "local time of its host"
-    parts += [moment(said.time_ns, zone)] if said.time_ns is not None else []
+    if said.time_ns is not None:
+        parts.append(moment(said.time_ns, zone, with_year=not said.yearless))
     return ", ".join(filter(None, parts))
 
 

@@ -182,9 +182,13 @@ def summary(dataset: Dataset) -> str:
     files = f"{', '.join(most)} and {last}" if most else last
     operations = dataset.traced.height if dataset.from_traces else dataset.ops.height
     told = not dataset.dumps.is_empty() or not used
-    counts = [(len(dataset.every_rank), "rank"), (dataset.groups.height, "group")]
+    # without a number in any line, ranks are those that the lines are about
+    ranks = dataset.every_rank if dataset.is_sized else dataset.told_ranks
+    counts = [(len(ranks), "rank"), (dataset.groups.height, "group")]
     parts = [plural(number, noun) for number, noun in counts if number or told]
     with_operations = f" with {plural(operations, 'operation')}" if operations or told else ""
+    if not dataset.is_sized and ranks:
+        parts[0] += " of an unknown number"
     line = ", ".join([*parts, f"{files}{with_operations}"])
     return f"{line}, {_attempt(dataset)}" if dataset.attempts.height > 1 else line
 
@@ -231,7 +235,9 @@ def stillness(analysis: Analysis, dataset: Dataset) -> str:
     known."""
     if analysis.hang_since_ns is None:
         return ""
-    since = f"since {moment(analysis.hang_since_ns, 'local time of the log' if dataset.from_logs else 'UTC')}"
+    zone = "local time of the log" if dataset.from_logs else "UTC"
+    yearless = dataset.from_logs and dataset.messages["values"].str.contains('"yearless":true', literal=True).any()
+    since = f"since {moment(analysis.hang_since_ns, zone, with_year=not yearless)}"
     still = (
         f"still for {duration(analysis.frozen_for_ns)} by the files' times"
         if analysis.frozen_for_ns is not None and analysis.status != "progressing"

@@ -76,6 +76,8 @@ class Dataset(JobTables):
     """The attempt of these rows."""
     world_size: int = 0
     """One more than the highest rank of the job, from groups, files and options."""
+    is_sized: bool = True
+    """Whether the number of ranks is known; else `world_size` only is more than the highest rank of some lines."""
     left_out: frozenset[int] = frozenset()
     """Ranks below `world_size` that are not in the job: a replay of some ranks keeps their numbers."""
     root: str = ""

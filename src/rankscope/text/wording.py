@@ -59,11 +59,12 @@ def clock(ns: int | None, zone: tzinfo | None = None, digits: int = 3) -> str:
     return f"{whole:%H:%M:%S}" + (f".{fraction}" if fraction else "")
 
 
-def moment(ns: int, zone: str = "UTC") -> str:
+def moment(ns: int, zone: str = "UTC", *, with_year: bool = True) -> str:
     """Nanoseconds since the epoch as UTC date and time, to the second; `zone` is what stands behind it."""
     if not 0 <= ns <= _LAST_NS:
         return f"{ns} ns since 1970"
-    return f"{datetime.fromtimestamp(ns // SECOND_NS, UTC):%Y-%m-%d %H:%M:%S} {zone}"
+    form = "%Y-%m-%d %H:%M:%S" if with_year else "%d %b %H:%M:%S"
+    return f"{datetime.fromtimestamp(ns // SECOND_NS, UTC).strftime(form)} {zone}"
 
 
 def byte_count(count: int | None) -> str:

@@ -61,7 +61,8 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
-    known, whole = len(dataset.told_ranks), len(dataset.every_rank)
+    known = len(dataset.told_ranks)
+    whole = len(dataset.every_rank) if dataset.is_sized else known
     where = f" in {dataset.source_noun}" if dataset.source_noun else ""
     if not known:
         # logs may tell of the number of ranks alone, or of none

@@ -85,7 +85,7 @@ def _beside(facts: Facts, hosts: Collection[int]) -> LogContext:
     """The log lines that support the stacks."""
     messages = facts.dataset.messages
     # a watchdog that only saw no progress does not tell whether its process waited
-    stuck_alone = pl.col("pattern") != "watchdog-stuck"
+    stuck_alone = ~pl.col("pattern").is_in(["watchdog-stuck", "scheduler-stuck"])
     harmed = messages.filter((pl.col("kind") == "watchdog-timeout") | ((pl.col("role") == "victim") & stuck_alone))
     waited = frozenset(harmed["rank"].drop_nulls().to_list())
     return LogContext(_unanswered(facts, hosts), waited, bool((messages["kind"] != NO_ANSWER).any()))

@@ -268,3 +268,15 @@ def test_the_signal_of_a_timeout_alone_is_no_log_without_a_failure(tmp_path: Pat
     assert analysis.verdict.startswith("ranks 1,3 gave up waiting in default_pg")
     others = SIGNAL.replace("from this local rank", "from  rank 1").format(4)
     assert "rank 4 gave up" not in verdict(tmp_path, f"{HEAD.format(4)}{others}\n").verdict
+
+
+@pytest.mark.parametrize("end", ["[ra", "[rank3]:[E626 06:24:44.9", HEAD.format(3) + "[Rank 3] Watchdog caught coll"])
+def test_nobody_is_accused_for_lines_that_were_cut_off(end: str, tmp_path: Path) -> None:
+    made = "h:9:9 [0] NCCL INFO comm 0x5a rank 0 nranks 4 cudaDev 0 busId 41000 commId 0x7 - Init COMPLETE\n"
+    text = made + "".join(gave_up(rank, 1, done=-1) for rank in range(3))
+    whole = verdict(tmp_path, text)
+    assert any(3 in (*f.culprit_ranks, *f.candidates) for f in whole.findings)
+    cut = verdict(tmp_path, text + end)
+    assert not any(3 in (*f.culprit_ranks, *f.candidates) for f in cut.findings)
+    assert "cut at job.log:8" in cut.findings[0].explanation
+    assert "first operation of the group" in cut.findings[0].explanation

@@ -353,7 +353,7 @@ _GLUED_SIGNS = (
 _EVENT_SIGNS = (
     b"opCount", b"- Init ", b"- Destroy ", b"- Abort ", b"- Finalize ", b"- Revoke ", b" set by environment to ",
     b"CCL version", b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap : U", b"Bootstrap: U",
-    b": -> ",
+    b": -> ", b"NET/Socket : U", b"NET/Socket: U", b"NET/IB : U", b"NET/IB: U", b"NET/IB : No", b"NET/IB: No",
 )  # fmt: skip
 """Signs of operations, lives of communicators, settings, and the calls of a failure."""
 

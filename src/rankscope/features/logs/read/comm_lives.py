@@ -291,6 +291,8 @@ _OTHERS = (
     ("network", re.compile(r"Using network (.{1,100})")),
     ("net-plugin", re.compile(r"NET/Plugin: Loaded net plugin (.{1,100})")),
     ("bootstrap", re.compile(r"Bootstrap ?: Using (.{1,200})")),
+    ("sockets", re.compile(r"NET/Socket ?: Using (.{1,400})")),
+    ("ib-devices", re.compile(r"NET/IB ?: (?:Using )?((?:\[\d|No device).{1,400}?)\.?$")),
 )
 
 

@@ -50,7 +50,9 @@ _PAIRS = (("(", ")"), ("[", "]"))
 _NUMBER_END, _NUMBER_START = re.compile(r"[0-9a-fA-Fx.]+$"), re.compile(r"[0-9a-fA-Fx.]+")
 
 
-_WHOLE_WORD = re.compile(r"[\s\[(](?:[Rr]ank|PG|ID|GUID|id:|work:|by|at|in|of|ran|for|from)$|[\s\[(]ID \d{1,9}$")
+_WHOLE_WORD = re.compile(
+    r"[\s\[(](?:[Rr]ank|PG|ID|GUID|id:|work:|by|at|in|of|ran|for|from)$|[\s\[(]ID \d{1,9}$|[A-Za-z]=\w{1,40},$"
+)
 """Words that end at a blank: a line that ends with one was wrapped at it, not broken at a column."""
 _WORD = re.compile(r"\w+")
 
@@ -217,7 +219,9 @@ MOST_PIECES = 12
 """Most lines of one message."""
 MOST_APART = 4
 """Most lines from one piece to the next: lines of other writers may stand between them, and empty ones."""
-_WRAPPED_SIGNS = ("atchdog", "ProcessGroup", "WorkNCCL(", "Error: ", "what(): ")
+_GRAMMAR_SIGNS = ("net_ib.cc:", "NET/IB : Got", "A worker died or", "(raylet", "Detected mismatch between")
+"""Signs of messages whose grammar tells each blank, so that even a number that a column cut is joined rightly."""
+_WRAPPED_SIGNS = ("atchdog", "ProcessGroup", "WorkNCCL(", "Error: ", "what(): ", *_GRAMMAR_SIGNS)
 _CUT_HEAD = re.compile(r"\[[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}(?: {2}| *$)")
 _OPEN_MESSAGES = tuple(
     (re.compile(begins), re.compile(ends))
@@ -225,17 +229,31 @@ _OPEN_MESSAGES = tuple(
         (r"Watchdog caught collective operation timeout", r"before timing out"),
         (r"\] +(?:f[a-z]{0,6}|W[a-z]{0,7})(?: [a-z ]{0,40})?$", r"$^"),
         (r"failure detected by watchdog|Timeout at NCCL work", r"last completed (?:NCCL )?work: -?\d+"),
+        (r"net_ib\.cc:\d+ (?:\(\w+\) )?(?:NCCL(?: WARN(?: NET/IB(?: :)?)?)?)?$", r"$^"),
+        (r"NET/IB : Got(?: completion|$)", r"vendor err \d+\b"),
+        (r"\(raylet(?:, ip=\S+)?\) A(?: worker(?: died(?: or was killed)?)?)?$", r"$^"),
+        (r"A worker died or was killed while", r"Worker exit type: \w+ Worker exit detail: .*\.$"),
+        (
+            r"Detected mismatch between(?: collectives|$)",
+            r"but Rank \d+ is running collective: CollectiveFingerPrint\(.+\)\. ?(?:Coll|$)",
+        ),
         (r"WorkNCCL\(", r"WorkNCCL\((?:[^()]|\(ms\))*\)"),
         (r"\[[^\[\]]{1,200}$", r"$^"),
         (r"^\[[IWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}$", r"$^"),
         (r"\.(?:cpp|hpp):\d{1,6}\] *(?:\[[^\[\]]{1,200}\] *)*$", r"$^"),
     )
 )
-"""Beginnings of messages of watchdogs, and what the rest of each must hold."""
+"""Beginnings of messages, and what the rest of each must hold."""
 _WHOLE_MESSAGES = re.compile(
     r"Watchdog caught collective operation timeout: |WorkNCCL\(SeqNum=\d+, OpType=\w+, NumelIn=\d+, NumelOut=\d+, "
     r"|NumelOut=\d+, Timeout\(ms\)=\d+\)|\) ran for \d+ milliseconds before timing out"
     r"|failure detected by watchdog at work sequence id: \d+ PG status: |last enqueued work: -?\d+, "
+    r"|Got completion from peer \S+(?= with )|with (?:error \d+|status=\d+),? opcode[ =]\d+,? len"
+    r"|troubleshoot the problem, check the logs|RayTask ID: \w+(?= Worker ID: )|Worker ID: \w+(?= Node ID: )"
+    r"|Node ID: \w+(?= Worker IP address: )|Worker IP address: [\w.:]+(?= Worker port: )|Worker port: \d+(?= Worker PID: )"
+    r"|Worker PID: \d+(?= Worker exit type: )|Worker exit type: \w+(?= Worker exit detail: )"
+    r"|Rank \d+ is running collective: CollectiveFingerPrint\(|SequenceNumber=\d+, OpType=\w+, TensorShape="
+    r"|OpType=\w+(?:, TensorShape=\[[\d, ]*\]|\))"
     r"|last completed work: -?\d+|\[PG (?:ID \d+ )?PG GUID \S+\(\w+\) Rank \d+\]|\] \[Rank \d+\] "
 )
 """Parts of such messages, which tell whether a blank was at a cut."""
@@ -276,8 +294,8 @@ class WrappedMessages:
 
     def _take(self, record: Record) -> list[Record]:
         text = record.text
-        # no number is read across a cut that a column made
-        short = len(text) <= WIDEST and not record.torn
+        # else no number is read across a cut that a column made
+        short = len(text) <= WIDEST and (not record.torn or any(sign in text for sign in _GRAMMAR_SIGNS))
         if not short or not (any(sign in text for sign in _WRAPPED_SIGNS) or _CUT_HEAD.match(text)):
             return [record]
         self._held, self._last, self._pieces = record, record.line, 1
@@ -315,6 +333,18 @@ class WrappedMessages:
                 if (word := _WORD.search(after)) is not None and len(literal) >= WORD_LENGTH:
                     found[word[0]].append((before, after.rstrip()))
         return dict(found)
+
+
+_CUT_OFF = re.compile(
+    r"\[(?:r(?:a(?:n(?:k(?:\d{0,7}(?:\](?::(?: ?\[(?:[IWEF][\d :.]{0,30}(?:[\w./]{0,60}(?:\.cpp(?::\d{0,6})?)?)?)?)?)?)?)?)?)?)?)?$"
+)
+"""A beginning of the head that torch puts before a message."""
+
+
+def is_cut_off(text: str) -> bool:
+    """Whether a text without a line end is the beginning of a message that was cut."""
+    text = text.strip()
+    return bool(text) and (_CUT_OFF.match(text) is not None or _is_open(text))
 
 
 def _is_open(text: str) -> bool:

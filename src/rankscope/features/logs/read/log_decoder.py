@@ -23,13 +23,13 @@ from rankscope.features.logs.read.c10d.known_errors import WordScreen
 from rankscope.features.logs.read.c10d.tracebacks import FAR_LINES, NEAR_LINES, STEP_WORDS
 from rankscope.features.logs.read.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
 from rankscope.features.logs.read.comm_lives import CommTable, ProcessTable, WarningReader
-from rankscope.features.logs.read.folded_lines import WrappedMessages, unfold_lines
-from rankscope.features.logs.read.log_record import Event, Record
+from rankscope.features.logs.read.folded_lines import WrappedMessages, is_cut_off, unfold_lines
+from rankscope.features.logs.read.log_record import Event, Record, record_event, shown_text
 from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSetting
 from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
 from rankscope.features.logs.read.ras_output import InspectorReader, RasReader
-from rankscope.features.logs.read.record_reader import RecordSplitter
+from rankscope.features.logs.read.record_reader import NO_BREAK, RecordSplitter
 from rankscope.features.series.read.training_lines import TrainingLines
 from rankscope.parsers.line_blocks import LINE_BYTES, PAD_BYTES
 from rankscope.parsers.line_prefixes import WORDS
@@ -67,6 +67,8 @@ class LogDecoder:
         self._shapes = MessageShapes(self._recognition.literals)
         self._unheard = UnheardLines(self._shapes, self._fronts, self.processes, self.counts)
         self._line, self._block = 1, 0
+        self._unended: tuple[str, int, int] | None = None
+        """The last line, its place and number, if it lacks its end."""
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block whose rest may be missing."""
         self._plain = PlainLines(self._recognition.literals)
@@ -102,8 +104,10 @@ class LogDecoder:
         self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
+        self._unended = None
         if rest:
             self._training.add([rest], np.array([self._line + len(starts)]), np.array([offset + whole]))
+            self._unended = rest.decode("utf-8", "replace"), offset + whole, self._line + len(starts)
             self.line(rest, offset + whole, self._line + len(starts), whole=False)
         if not self.content.ranged and self.rows.count >= FOLD_ROWS:
             self._tails.add(*self._taken(), list(self._operations.ops))
@@ -160,6 +164,9 @@ class LogDecoder:
         self._waiting += self._wrapped.finish()
         self._flush()
         self._events.add(self._recognition.finish())
+        if self._unended is not None and is_cut_off(self._unended[0]):
+            text, offset, number = self._unended
+            self._events.add([record_event("text-cut", Record(offset, number, shown_text(text), torn=True))])
         content = self.content
         content.problem = self._recognition.problem
         content.events = self._events.result()
@@ -394,7 +401,7 @@ class PlainLines:
             return [False] * len(lines), [True] * len(lines)
         if self._screens is None:
             self._screens = WordScreen(_SIGNS), WordScreen((*_EVENT_SIGNS, *self._literals()))
-        texts = [line.decode("utf-8", "replace") for line in lines]
+        texts = [line.replace(NO_BREAK, b" ").decode("utf-8", "replace") for line in lines]
         signs, telling = (screen.many(texts) for screen in self._screens)
         rows = zip(signs, telling, lines, strict=True)
         return [not sign and not tells and len(line) <= LINE_BYTES for sign, tells, line in rows], telling

@@ -15,7 +15,7 @@ from rankscope.features.logs.read import ras_output
 from rankscope.features.logs.read.decode import decode_range, line_start
 from rankscope.features.logs.read.log_record import PYTEST_MARK
 from rankscope.features.logs.read.model import LogContent
-from rankscope.features.logs.read.record_reader import NCCL_HEAD
+from rankscope.features.logs.read.record_reader import NCCL_HEAD, NO_BREAK
 from rankscope.parsers import streams
 from rankscope.parsers.contents import LogStretch
 from rankscope.parsers.line_blocks import is_text
@@ -254,6 +254,7 @@ def looks_like_log(text: bytes) -> bool:
         return False
     if ras_output.looks_like_document(text):
         return True
+    text = text.replace(NO_BREAK, b" ")
     signs, formed = [sign for sign in _SIGNS if sign in text], _SIGN_FORMS.search(text) is not None
     if not signs and not formed:
         return False

@@ -40,6 +40,7 @@ _SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|go|rs|js|ts|sh):\d+$")
 """A place in a program, which looks like a host with a rank."""
 _MOST_HOSTS = 1 << 12
 _BLANK = " \t\0"
+NO_BREAK = "\N{NO-BREAK SPACE}".encode()
 
 
 class RecordSplitter:
@@ -57,7 +58,8 @@ class RecordSplitter:
             line = line.removeprefix(codecs.BOM_UTF8)
         if b"\x1b" in line:
             line = COLOUR.sub(b"", line)
-        line = line.rstrip(b"\r\n")
+        # as web pages and chat copy blanks
+        line = line.replace(NO_BREAK, b" ").rstrip(b"\r\n")
         collected = None
         if line.startswith(b"{") and (inner := unwrapped(line)) is not None:
             line, collected = inner

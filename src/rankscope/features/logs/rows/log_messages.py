@@ -27,6 +27,7 @@ from rankscope.features.logs.rows.log_processes import (
 )
 from rankscope.kinds.event_kinds import EVENTS, SEVERITIES
 from rankscope.parsers.contents import StackFrame
+from rankscope.parsers.line_prefixes import Stamp
 from rankscope.schema.tables import MESSAGES
 
 _BY_ROLE = {"root": "error", "victim": "error", "context": "info", "noise": "info"}
@@ -142,9 +143,16 @@ def _message(log: LogFile, groups: LogGroups, event: Event, speaker: LogProcess 
         "pattern": str(values.get("id") or "") if event.kind == "known-error" else "",
         "group": groups.named_by(values, rank),
         "text": event.text,
-        "values": {**values, "utc": True} if event.stamp is not None and event.stamp.is_utc else values,
+        "values": {**values, **_clock(event.stamp)},
         "torn": event.torn,
     }
+
+
+def _clock(stamp: Stamp | None) -> dict[str, bool]:
+    """What a printed time tells of its own: that it is UTC, or that it has no year."""
+    if stamp is None:
+        return {}
+    return {**({"utc": True} if stamp.is_utc else {}), **({} if stamp.has_year else {"yearless": True})}
 
 
 def _speaker(log: LogFile, scene: LogScene, row: NcclWarning | None) -> LogProcess | None:
@@ -154,7 +162,7 @@ def _speaker(log: LogFile, scene: LogScene, row: NcclWarning | None) -> LogProce
 def _warning(log: LogFile, scene: LogScene, row: NcclWarning) -> dict[str, Any]:
     speaker = scene.speakers[log.speakers[row.process]]
     values: dict[str, Any] = {"level": row.level, "place": row.place, "trail": row.trail, "tid": row.tid}
-    values |= {"utc": True} if row.stamp is not None and row.stamp.is_utc else {}
+    values |= _clock(row.stamp)
     return {
         "time_ns": print_time(row.stamp, log.source.mtime_ns),
         "resolution_ns": row.stamp.resolution_ns if row.stamp else None,

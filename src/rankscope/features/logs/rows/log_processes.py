@@ -128,6 +128,8 @@ class LogScene:
     """Ranks of the job, if logs have them; else 0."""
     sized: bool = True
     """Whether a line has that number; else it is only the highest rank in a line."""
+    is_covered: bool = False
+    """Whether every rank up to the highest one has a line, and there are several."""
 
     _ranked: dict[int, bool] = field(default_factory=dict)
 

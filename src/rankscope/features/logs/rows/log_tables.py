@@ -99,6 +99,7 @@ def gather_logs(job: GatheredJob) -> JobLogs | None:
     number = max(0, chosen) if runs or job.asked else max(0, count - 1)
     return JobLogs(
         world=scene.world,
+        sized=scene.sized or scene.is_covered,
         stacks=stacks,
         scene=scene,
         sources=job.sources,

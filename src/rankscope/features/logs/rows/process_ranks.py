@@ -51,6 +51,13 @@ def settle_process_ranks(scene: LogScene, world: int, highest: int, pattern: re.
     ranks = [s.rank for s in scene.speakers if s.rank is not None]
     scene.world = world or max([size, highest + 1, *(1 + r for r in ranks)])
     scene.sized = scene.world in (world, size) or _says_size(scene)
+    scene.is_covered = scene.world > 1 and {*ranks, *_line_ranks(scene)}.issuperset(range(scene.world))
+
+
+def _line_ranks(scene: LogScene) -> set[int]:
+    """The ranks that wrote lines, or of which lines tell."""
+    ranks = {event.rank for log in scene.logs for event in log.content.events}
+    return {rank for rank in ranks | {log.source.rank for log in scene.logs} if rank is not None}
 
 
 def _says_size(scene: LogScene) -> bool:

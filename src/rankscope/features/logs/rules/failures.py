@@ -64,6 +64,7 @@ _LOADER_WORKER = re.compile(r"DataLoader worker \(pid\(?s?\)? (\d{1,10})\b")
 SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
+_WORKER_ADVICE = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
 _UNKNOWN_PROCESS = (None, "", None, "")
 """`LogLine.who` of an unknown process."""
 
@@ -100,10 +101,10 @@ def find_failures(lines: Sequence[LogLine]) -> list[Failure]:
     by_launcher = (line for line in lines if line.kind == "signal" and line.values.get("sender") == "launcher")
     spared = {line.values["pid"] for line in by_launcher if line.values.get("pid") is not None}
     lines = with_ranks(without_ended(lines))
-    aborted = {line.who for line in lines if line.role == "victim" or line.kind.startswith("watchdog")}
+    harmed = [line for line in lines if line.role == "victim" or EVENTS[line.kind].by_watchdog]
     ends = read_ends(lines)
     failures = [f for f in _of_text(lines) if not _only_harm(f, ends)]
-    failures += _of_ends(lines, spared, bool(aborted))
+    failures += _of_ends(lines, spared, harmed)
     failures += _of_capture(ends, {failure.line.who for failure in failures})
     ended = {failure.line.who for failure in failures if failure.seen_end}
     ended |= {line.who for line in lines if EVENTS[line.kind].exit_of == "process" and line.rank is not None}
@@ -289,8 +290,12 @@ def _frames(rows: Any) -> tuple[Frame, ...]:
     return tuple(Frame(str(r[0]), str(r[1]), int(r[2])) for r in rows or () if len(r) == 3)
 
 
-def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> Iterator[Failure]:
-    """Failures from exit codes, signals and kills by the kernel."""
+def _of_ends(lines: Sequence[LogLine], spared: set[int], harmed: Sequence[LogLine]) -> Iterator[Failure]:
+    """Failures from exit codes, signals and kills by the kernel.
+
+    A worker whose server only sees that it died, or was aborted, may be a victim, too: unless it died before any line
+    tells of harm.
+    """
     of_srun: set[int] = set()
     for line in lines:
         if line.values.get("pid") in spared and line.kind != "oom-kill":
@@ -302,20 +307,28 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], aborted: bool) -> Itera
             of_srun.add(line.file)
         if EVENTS[line.kind].exit_of:
             yield from _of_exit(line)
+            if line.values.get("of_server") and _aborted_first(line, harmed):
+                yield Failure(
+                    line, "aborted (SIGABRT)", ("SIGABRT", str(line.who)), 1, advice=_WORKER_ADVICE, seen_end=True
+                )
         elif line.kind == "signal":
             if line.values.get("signal") in SIGNALS and line.values.get("sender") != "launcher":
                 yield _signalled(line, line.values["signal"])
-        elif line.kind == "worker-died" and not aborted:
-            advice = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
+        elif line.kind == "worker-died" and all(precedes(line, other) for other in harmed):
             # processes that die later follow from it and do not share its cause
             mark = ("worker-died", str(line.who))
-            yield Failure(line, "died unexpectedly", mark, 1, advice=advice, seen_end=True)
+            yield Failure(line, "died unexpectedly", mark, 1, advice=_WORKER_ADVICE, seen_end=True)
         elif line.kind == "oom-kill":
             what = "killed by the kernel because memory ran out"
             yield Failure(line, what, ("host-out-of-memory", ""), 2, seen_end=True)
         elif line.kind == "memory-summary" and line.values.get("ooms"):
             what = "CUDA out of memory, by its memory summary"
             yield Failure(line, what, ("cuda-out-of-memory", ""), 1, meaning="A request found no memory on its device.")
+
+
+def _aborted_first(line: LogLine, harmed: Sequence[LogLine]) -> bool:
+    """Whether a process ended by SIGABRT before any line that tells of harm; watchdogs end waiting processes so."""
+    return signal_number(exit_code(line.values)) == 6 and all(precedes(line, other) for other in harmed)
 
 
 def _of_exit(line: LogLine) -> Iterator[Failure]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from rankscope.analysis.model import Evidence, Finding
+from rankscope.features.logs.read.c10d.ascend import WORLD_GROUP
+from rankscope.features.logs.read.c10d.watchdog import SCHEDULER
 from rankscope.features.logs.rules.failures import cut_text, find_tracebacks, stack_of, without_ended
 from rankscope.features.logs.rules.initialisation import PARAMETER_PATTERNS, find_parameter_counts
 from rankscope.features.logs.rules.log_lines import (
@@ -43,6 +45,13 @@ MOST_EVIDENCE = 8
 MOST_KINDS = 4
 LONGEST_NAME = 24
 """Longer names of groups are hashes of their ranks."""
+_HASH = re.compile(r"[0-9a-fA-F:]+|.{65,}")
+_DEFAULT_NAMES = ("default_pg", "0", "undefined")
+_HCCL_STEPS = (
+    "Collect the plog of all ranks (~/ascend/log, or ASCEND_PROCESS_LOG_PATH) and find the first error in time.",
+    "npu-smi info, and hccn_tool -i N -link -g for each device of the hosts; HCCL_EXEC_TIMEOUT gives a slow step more "
+    "time.",
+)
 _REQUESTED_EXITS = (None, 0, -15, 143)
 """Exit codes without a failure, or of an end that a person or a launcher wanted."""
 _P2P_OPS = ("SEND", "RECV", "RECVANYSOURCE", "COALESCED")
@@ -208,11 +217,16 @@ def find_timeouts(logs: LogEvidence) -> Iterator[Finding]:
         if line.kind == "pg-status" and line.values.get("at_work") is not None and line.who not in known
     ]
     asked = [line for line in logs.lines if line.values.get("from_rank") is not None]
-    stuck = [line for line in logs.lines if line.kind == "heartbeat"]
+    beats = [line for line in logs.lines if line.kind == "heartbeat"]
+    schedulers = [line for line in beats if line.values.get("problem") == SCHEDULER]
+    stuck = [line for line in beats if line not in schedulers]
     if lines:
-        yield _waited(lines, uneven_pairs_text(logs.dataset))
+        more = uneven_pairs_text(logs.dataset) + _first_collective_text(logs.lines) + _cut_text_end(logs.lines, lines)
+        yield _waited(lines, more, _groups_of(logs.lines))
     elif asked:
         yield _asked(asked)
+    elif schedulers:
+        yield _stuck_schedulers(schedulers, logs.lines)
     elif stuck:
         yield Finding(
             kind="known-error",
@@ -225,6 +239,50 @@ def find_timeouts(logs: LogEvidence) -> Iterator[Finding]:
             evidence=tuple(line.evidence() for line in stuck[:MOST_EVIDENCE]),
             next_steps=("Take stacks of all its threads: py-spy dump --native, or gdb.",),
         )
+
+
+def _first_collective_text(lines: Sequence[LogLine]) -> str:
+    """A sentence on ranks that all gave up in the first operation of a group, none of which ever completed."""
+    progress = [line for line in lines if line.kind == "pg-status" and line.values.get("at_work") is not None]
+    first = [line for line in progress if line.values["at_work"] == 1 and (line.values.get("last_completed") or 0) < 1]
+    if not progress or len(first) < len(progress):
+        return ""
+    return (
+        " It is the first operation of the group, and none has ever completed: the ranks may not reach each other. "
+        "Look at the transport before a rank: NCCL_P2P_DISABLE=1 to test (ACS, IOMMU), NCCL_SOCKET_IFNAME."
+    )
+
+
+def _cut_text_end(lines: Sequence[LogLine], waiting: Sequence[LogLine]) -> str:
+    """A sentence on a text that ends within a message, so that lines of other ranks may be missing."""
+    files = {line.file for line in waiting}
+    cut = next((line for line in lines if line.kind == "text-cut" and line.file in files), None)
+    return f" The text is cut at {cut.place}: lines of other ranks may have followed." if cut is not None else ""
+
+
+def _stuck_schedulers(lines: list[LogLine], others: Sequence[LogLine]) -> Finding:
+    """Schedulers of a server that made no forward pass for so long that their watchdog ended them."""
+    seconds = next((line.values["seconds"] for line in lines if line.values.get("seconds")), None)
+    for_long = f" for {seconds:,} s" if seconds else ""
+    missing = any(line.pattern == "py-spy-missing" for line in others)
+    steps = ("Install py-spy in the image of the server (pip install py-spy): it could take no stacks.",)
+    return Finding(
+        kind="known-error",
+        severity="critical",
+        title=f"the scheduler of {who_text(lines)} made no forward pass{for_long} ({lines[0].place}); these logs do "
+        "not show what held it",
+        explanation="The watchdog of SGLang tells that the main loop of its scheduler stood still: in a kernel, in a "
+        "collective that waits for another rank, in a compilation, or with a request that does not end.",
+        waiting_ranks=ranks_of(lines),
+        confidence="low",
+        confidence_reasons=("the scheduler may have waited for another rank",),
+        evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
+        next_steps=(
+            *(steps if missing else ()),
+            "Take stacks of the schedulers of all ranks: py-spy dump --pid PID of each sglang::scheduler.",
+            "--watchdog-timeout gives a slow first pass more time.",
+        ),
+    )
 
 
 def _asked(lines: list[LogLine]) -> Finding:
@@ -246,12 +304,29 @@ def _asked(lines: list[LogLine]) -> Finding:
     )
 
 
-def _waited(lines: list[LogLine], sends: str) -> Finding:
+def _groups_of(lines: Sequence[LogLine]) -> dict[tuple[object, int], str]:
+    """By process and number of a work the name of its group, from the progress that ranks print; no default group."""
+    named: dict[tuple[object, int], str] = {}
+    for line in lines:
+        group, work = line.values.get("pg_desc") or line.values.get("pg_guid"), line.values.get("at_work")
+        if isinstance(work, int) and group and group not in _DEFAULT_NAMES:
+            named.setdefault((line.who, work), _short(str(group)))
+    return named
+
+
+def _steps(lines: Sequence[LogLine]) -> tuple[str, ...]:
+    """What to collect; variables of torch's watchdog do nothing for HCCL."""
+    return _HCCL_STEPS if any(line.values.get("layer") == "hccl" for line in lines) else _STEPS
+
+
+def _waited(lines: list[LogLine], sends: str, groups: Mapping[tuple[object, int], str]) -> Finding:
     first, ranks = earliest_line(lines), ranks_of(lines)
     by_place: defaultdict[str, list[LogLine]] = defaultdict(list)
     named = {line.values.get("seq"): _waited_in(line) for line in lines if line.values.get("op")}
     for line in (first, *lines):
-        by_place[named.get(line.values.get("at_work")) or _waited_in(line)].append(line)
+        group = groups.get((line.who, line.values.get("seq") or line.values.get("at_work") or -1))
+        place = named.get(line.values.get("at_work")) or _waited_in(line)
+        by_place[f"{place} of {group}" if place and group else place].append(line)
     (at, there), *others = by_place.items()
     others = [(place, waiting) for place, waiting in others if place]
     behind = _furthest_behind(lines)
@@ -260,7 +335,9 @@ def _waited(lines: list[LogLine], sends: str) -> Finding:
         rank, seq, furthest = behind
         far = f"[Rank {rank}] of its group is furthest behind, at #{seq}"
     more = f" and others elsewhere{', ' + far if far else ''}" if others else ""
-    open_ = "why it did not come" if first.values.get("waits_for") is not None else "which rank did not come"
+    awaited = next((line for line in lines if line.values.get("awaited") is not None), None)
+    known = awaited is not None or first.values.get("waits_for") is not None
+    open_ = "why it did not come" if known else "which rank did not come"
     if len(others) == 1:
         (place, waiting), who = others[0], who_text(there)
         more = f" and{place}" if who_text(waiting) == who else f" and {who_text(waiting)}{place}"
@@ -277,7 +354,7 @@ def _waited(lines: list[LogLine], sends: str) -> Finding:
         confidence="low",
         confidence_reasons=("the log covers only ranks that waited",),
         evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
-        next_steps=_STEPS,
+        next_steps=_steps(lines),
     )
 
 
@@ -287,15 +364,28 @@ def _waited_in(line: LogLine) -> str:
     seq = line.values.get("at_work") if seq is None else seq
     if line.values.get("waits_for") is not None:
         return f" for [Rank {line.values['waits_for']}] of its group to set up NCCL"
+    if line.values.get("hccl_group") or line.values.get("awaited") is not None:
+        return _waited_in_hccl(line)
     if seq is None:
         guid = line.values.get("pg_guid") if line.values.get("library") == "nccl2" else None
         return f" in {str(op).lower()}" if op else f" in group {_short(str(guid))}" if guid else ""
     return (f" in {str(op).lower()}" if op else " at") + f" #{seq}"
 
 
+def _waited_in_hccl(line: LogLine) -> str:
+    """ " in AllReduce of group_name_4 (16 members) for rank 12 of that group": places in a group are no global ranks."""
+    values = line.values
+    group, awaited = values.get("hccl_group"), values.get("awaited")
+    size = f" ({values['group_size']:,} members)" if values.get("group_size") else ""
+    text = f" in {values['op']}" if values.get("op") else ""
+    text += f" of {_short(str(group))}{size}" if group else ""
+    whose = "" if group == WORLD_GROUP else " of that group" if group else " of its group"
+    return text + (f" for rank {awaited}{whose}" if awaited is not None else "")
+
+
 def _short(name: str) -> str:
     """The name of a group; the beginning of a hash."""
-    return name if len(name) <= LONGEST_NAME else f"{name[:8]}…"
+    return name if len(name) <= LONGEST_NAME or not _HASH.fullmatch(name) else f"{name[:8]}…"
 
 
 def _furthest_behind(lines: list[LogLine]) -> tuple[int, int, int] | None:

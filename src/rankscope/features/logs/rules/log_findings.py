@@ -26,6 +26,7 @@ from rankscope.features.logs.rules import (
     hardware_faults,
     initialisation,
     known_causes,
+    nccl_start,
     ras,
     survived,
     unmatched,
@@ -237,6 +238,7 @@ POLICY = (
     ), first_answer=True),
     Stage("notes", (
         Rule("lines that show harm", known_causes.count_harm, as_consequence, a_root_or_no_end),
+        Rule("start of NCCL", nccl_start.find_start, beside),
         Rule("NCCL's own check", hardware_faults.find_diagnosed, beside),
         Rule("other analysers", engine_reports.find_analysed, beside),
         Rule("other operations at equal counts", unmatched.find_counted, beside),

@@ -77,4 +77,4 @@ def test_who_asks_for_the_id_of_a_communicator() -> None:
 
 def test_the_watchdog_of_a_scheduler() -> None:
     event = only("Watchdog timeout (self.watchdog_timeout=300)")
-    assert (event.kind, values(event, "problem", "seconds")) == ("heartbeat", ("watchdog-stuck", 300))
+    assert (event.kind, values(event, "problem", "seconds")) == ("heartbeat", ("scheduler-stuck", 300))

@@ -130,7 +130,8 @@ def _child(record: Record) -> Event | None:
     if (launched := _LAUNCHED.search(text)) is not None:
         return _ended(record, int(launched[1]), None, None)
     if (worker := _WORKER.search(text)) is not None:
-        return _ended(record, int(worker[2]), None, int(worker[1]))
+        made = _ended(record, int(worker[2]), None, int(worker[1]))
+        return made._replace(values={**made.values, "of_server": True})
     if (noticed := _MPIRUN.search(text)) is not None:
         made = _ended(record, -int(noticed[4]), None, int(noticed[2]) or None)
         # one process of mpirun is one rank wherever mpirun starts the ranks itself

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rankscope.features.logs.read import comm_lives
 from rankscope.features.logs.read.c10d import (
+    ascend,
     collect_env,
     desync,
     endings,
@@ -29,7 +30,7 @@ _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, group_setup, endings, library_lines, comm_lives, torchrun)
+_LINES = (watchdog, group_setup, endings, library_lines, comm_lives, torchrun, ascend)
 _SPANS = (
     thread_dumps,
     tracebacks,
@@ -102,7 +103,7 @@ class Recogniser:
         return left
 
     def _line(self, record: Record, wanted: bool) -> Iterator[Event]:
-        record, span = tracebacks.unmarked(record), None
+        record, span = self._of_exception(tracebacks.unmarked(record)), None
         if wanted and self._code.has(record):
             return
         if self._opened:
@@ -127,6 +128,19 @@ class Recogniser:
         self._maybe.append(record)
         if span is None and self._known.may_accuse(record.text):
             self._steps.begin(record)
+
+    def _of_exception(self, record: Record) -> Record:
+        """The record; behind the exception of a process whose rank it tells, as a line of that exception's message."""
+        process = ascend.process_of(record) if self._opened else None
+        if process is None:
+            return record
+        bare = ascend.without_process(record)
+        for rank in (None, record.rank):
+            inside = bare._replace(rank=rank)
+            for report in reversed(self._open.get(_stream(inside), ())):
+                if isinstance(report.span, tracebacks.Traceback) and report.span.takes_process(inside, *process):
+                    return inside
+        return record
 
     def _continued(self, record: Record) -> tuple[LineReport | None, list[Event]]:
         """The report that takes a record, and the events of the reports that end with it."""

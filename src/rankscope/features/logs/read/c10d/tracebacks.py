@@ -38,7 +38,7 @@ _HEAD = re.compile(r"^(?:\[[EWIF](?:\d{3,4} | \w)|[EWIF]\d{3,4} \d\d:)")
 _MORE = re.compile(
     r"^(?:nccl[A-Z]\w+: |Last error:|\s*Original exception: |CUDA kernel errors might "
     r"|For debugging consider passing CUDA|Compile with `TORCH_USE_CUDA_DSA|Exception raised from |frame #\d+: "
-    r"|\[?(?:\.\.)?/\S*/gloo/)"
+    r"|\[?(?:\.\.)?/\S*/gloo/|ERR\d{5} \w+ |\[Error\]: |E[A-Z]\d{4}: |\s+(?:Solution: |TraceBack |Rectify the fault))"
 )
 _INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} |^[A-Z]{4,8}:[\w.]{1,100}:)Traceback")
 """A traceback behind a progress bar or behind a message."""
@@ -98,6 +98,8 @@ class Traceback:
         """It begins behind other text, whose time and prefix its other lines lack."""
         self._process: tuple[int | None, str | None] | None = None
         self._task(record.text)
+        self._ended = record.line if alone is not None else 0
+        """The line of the exception."""
         self._waits = ""
         """The text between two exceptions: the next traceback belongs to the chain."""
         self.quotes = alone is None and self._headless and self._frame(record.text)
@@ -111,6 +113,16 @@ class Traceback:
         if not self._chain[-1].kind:
             return self._frame(text) or self._task(text) or self._exception(text, record)
         return self._after(text, record)
+
+    def takes_process(self, record: Record, pid: int, rank: int | None) -> bool:
+        """Takes the process and the rank that the line behind its exception tells; False for any other line."""
+        if not self._chain[-1].kind or self._waits or record.line != self._ended + 1:
+            return False
+        self._process = pid, None
+        if self.named_rank is None and rank is not None:
+            self.named_rank = rank
+            self._record = self._record._replace(rank=rank)
+        return True
 
     def _task(self, text: str) -> bool:
         """Takes Ray's head of another task's error; the traceback of that task follows."""
@@ -183,6 +195,7 @@ class Traceback:
         if found is None or not link.frames or self._other(text, record):
             return False
         link.kind, link.message = found[1], [found[2] or ""]
+        self._ended = record.line
         return True
 
     def _after(self, text: str, record: Record) -> bool:
@@ -351,7 +364,7 @@ _TROUBLE = re.compile(
     r"(?i)fail|error|exception|could ?n[o']t|can ?n[o']t|unable|caught|ignor|recover|problem|wrong|skip|retr(?:y|ies)"
 )
 _GOES_ON = re.compile(
-    r"(?i)\b(?:retry(?:ing)?|will retry|try(?:ing)? again|re-?attempting|ignor(?:ed|ing)|skipp(?:ed|ing)|continuing"
+    r"(?i)(?<!no-)\b(?<!and )(?<!please )(?:retry(?:ing)?|will retry|try(?:ing)? again|re-?attempting|ignor(?:ed|ing)|skipp(?:ed|ing)|continuing"
     r"|carrying on|fall(?:s|ing)?[ -]?back|recovered|recovering|attempt \d{1,4})\b"
 )
 _GIVES_UP = re.compile(

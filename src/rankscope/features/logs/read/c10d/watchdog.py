@@ -35,8 +35,11 @@ _ASYNC_ERROR = re.compile(
     r"(?:raised the following async exception|found async exception when checking for \w+ errors): ?(.*)"
 )
 _SOURCE = re.compile(r"collective timeout from\s+(?:(this local rank)|rank (-?\d+))")
-_STUCK_WATCHDOG = re.compile(r"watchdog got stuck for (\d+) seconds|[Ww]atchdog timeout \(self\.\w{1,40}=(\d+)")
-"""Lines of torch, and of the main loop of SGLang's scheduler."""
+_STUCK_WATCHDOG = re.compile(r"watchdog got stuck for (\d+) seconds")
+_STUCK_SCHEDULER = re.compile(r"[Ww]atchdog timeout \(self\.\w{1,40}=(\d+)")
+"""Line of the watchdog of SGLang, which watches the main loop of its scheduler."""
+SCHEDULER = "scheduler-stuck"
+"""`problem` of a scheduler that made no forward pass, whose watchdog works."""
 _WORKS_LEFT = re.compile(r"workMetaList_\.size\(\)=(\d+)")
 _DUMP_WRITTEN = re.compile(
     r"(?:(?P<started>dumping nccl trace to)|(?P<failed>Error opening file for writing [A-Za-z ]{1,40}debug info:)"
@@ -118,7 +121,15 @@ def _heartbeats(record: Record) -> Iterator[Event]:
             "heartbeat",
             record,
             problem="watchdog-stuck",
-            seconds=matched_number(record, stuck, stuck.lastindex or 1),
+            seconds=matched_number(record, stuck),
+            pending=None,
+        )
+    elif (scheduler := _STUCK_SCHEDULER.search(text)) is not None:
+        yield message_event(
+            "heartbeat",
+            record,
+            problem=SCHEDULER,
+            seconds=matched_number(record, scheduler),
             pending=None,
         )
     elif "Heartbeat monitor timed out" in text:
