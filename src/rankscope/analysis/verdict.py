@@ -13,6 +13,7 @@ from rankscope.analysis.model import Analysis, Finding, Status
 from rankscope.analysis.places import Places
 from rankscope.analysis.reliability import Reliability
 from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.input_kinds import TORCH_TRACE
 from rankscope.schema import Dataset
 from rankscope.schema.tables import AT_STANDSTILL
 from rankscope.text.wording import plural, ranks_text
@@ -126,6 +127,8 @@ def _without_dumps(scene: Scene, findings: Sequence[Finding]) -> str:
         return "only stacks over time were found: rankscope stacks PATH shows what each rank does"
     if dataset.snapshots.height:
         return "only memory snapshots were found: rankscope memory PATH shows what each rank holds"
+    if not looked and not (logs := _compiler_logs(dataset)).is_empty():
+        return _of_compiler_logs(dataset, logs, [])
     return "only stacks were found, and their ranks are not known" if looked else "no dump could be read"
 
 
@@ -150,10 +153,29 @@ def _without_logs(dataset: Dataset, warnings: Sequence[Finding]) -> str:
     ends = _ends(dataset)
     if ends and dataset.settings.is_empty():
         return f"only sidecars were found: {ends}"
-    if not warnings and not dataset.compilations.is_empty():
-        ranks = plural(dataset.world_size, "rank")
-        return f"compiler logs of {ranks}: nobody compiles alone; they do not show whether the job went on"
+    if not (logs := _compiler_logs(dataset)).is_empty():
+        return _of_compiler_logs(dataset, logs, warnings)
     return f"only settings were found{f': {warnings[0].title}' if warnings else ', and they agree'}"
+
+
+def _compiler_logs(dataset: Dataset) -> pl.DataFrame:
+    return dataset.files.filter(pl.col("used") & (pl.col("kind") == TORCH_TRACE.name))
+
+
+def _of_compiler_logs(dataset: Dataset, logs: pl.DataFrame, warnings: Sequence[Finding]) -> str:
+    """The verdict of compiler logs; `logs` are their rows of `files`."""
+    known, nameless = logs["rank"].drop_nulls().unique().to_list(), logs["rank"].null_count()
+    parts = [plural(len(known), "rank") if len(known) > 1 else ranks_text(known)] if known else []
+    parts += [f"{plural(nameless, 'process')} without a known rank"] if nameless else []
+    whose = f"compiler {'log' if logs.height == 1 else 'logs'} of {' and '.join(parts)}"
+    if dataset.compilations.is_empty():
+        return f"{whose}: without a compilation"
+    if warnings:
+        nobody = len(known) > 1 and not (warnings[0].culprit_ranks or warnings[0].candidates)
+        return f"{whose}: {'nobody compiles alone, but ' if nobody else ''}{warnings[0].title}"
+    if logs.height == 1:
+        return f"{whose}: nothing is compiled again and again; it does not show whether the job went on"
+    return f"{whose}: nobody compiles alone; they do not show whether the job went on"
 
 
 def _stacks_alone(dataset: Dataset) -> bool:

@@ -249,6 +249,14 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         clears="a record of the same steps in which the others compile as often",
     ),
     FindingKind(
+        name="recompilation", worst="warning", status="slow", status_alone="slow",
+        meaning="torch.compile compiles a function again and again; nobody is accused",
+    ),
+    FindingKind(
+        name="compilation-failed", worst="warning",
+        meaning="an exception ended a compilation of torch.compile",
+    ),
+    FindingKind(
         name="slow-link", worst="warning",
         meaning="a few groups or pairs take longer than all others of their kind, whatever they run", drains_node=True,
     ),

@@ -317,7 +317,10 @@ COMPILATIONS = Table(
     function=Column(pl.String, holds="text"),
     path=Column(pl.String, "of the function, or of the break", holds="path"),
     code_line=pl.Int64,
-    reason=Column(pl.String, 'the guard that failed, or why the graph is split; "" if not told', holds="text"),
+    reason=Column(
+        pl.String, 'the guard that failed, the message of `error`, or why the graph is split; "" if none', holds="text"
+    ),
+    error=Column(pl.String, 'name of the exception that ended it; "" if none is told', holds="text"),
     start_ns=Column(pl.Int64, "of a line of a log, its time; null without a date"),
     duration_ns=Column(pl.Int64, "null in logs, and for one that had not ended"),
     is_open=Column(pl.Boolean, "it had begun, and its file does not see it end"),

@@ -16,6 +16,7 @@ import polars as pl
 
 from rankscope.analysis.facts import Facts
 from rankscope.kinds.input_kinds import TORCH_TRACE
+from rankscope.schema import Dataset
 
 FEWEST_RECOMPILATIONS = 3
 """Fewest compilations that are again and again; a last batch of another size makes one."""
@@ -42,8 +43,6 @@ class LoneFunction:
     """The most recompilations of any other rank."""
     others: int
     """Number of other ranks."""
-    has_others: bool
-    """The input tells anything of another rank."""
     is_seen: bool
     """Every other rank records its compilations too."""
     rows: pl.DataFrame
@@ -84,6 +83,29 @@ def lone_functions(facts: Facts) -> list[LoneFunction]:
     return _RankCounts(facts).lone()
 
 
+def counted_again(compilations: pl.DataFrame) -> pl.DataFrame:
+    """`times` that each process, of which `rank` and `pid` may be null, compiles each function again."""
+    number = pl.col("compile_id").str.split("/").list.last().cast(pl.Int64, strict=False)
+    again = compilations.filter(pl.col("what").is_in(AGAIN)).with_columns(
+        number=number.fill_null(0),
+        frame=pl.col("compile_id").str.split("/").list.first(),
+        # a line of a rank may lack the process
+        pid=pl.when(pl.col("rank").is_null()).then("pid"),
+    )
+    process = ["function", "path", "code_line", "rank", "pid"]
+    # without an id, lines are counted
+    by_frame = again.group_by(*process, "frame", maintain_order=True).agg(
+        times=pl.max_horizontal(pl.col("number").max(), (pl.col("what") == "recompile").sum().cast(pl.Int64))
+    )
+    return by_frame.group_by(*process, maintain_order=True).agg(pl.col("times").sum())
+
+
+def recording_ranks(dataset: Dataset) -> frozenset[int]:
+    """Ranks that record their compilations: they have a structured log, or a line about one."""
+    files = dataset.files.filter(pl.col("used") & (pl.col("kind") == TORCH_TRACE.name))
+    return frozenset([*files["rank"].drop_nulls(), *dataset.compilations["rank"].drop_nulls()])
+
+
 @dataclass(frozen=True)
 class _RankCounts:
     """Recompilations by function and rank."""
@@ -92,23 +114,11 @@ class _RankCounts:
 
     @cached_property
     def _again(self) -> pl.DataFrame:
-        told = self.facts.dataset.compilations
-        number = pl.col("compile_id").str.split("/").list.last().cast(pl.Int64, strict=False)
-        again = told.filter(pl.col("what").is_in(AGAIN) & pl.col("rank").is_not_null()).with_columns(
-            number=number.fill_null(0), frame=pl.col("compile_id").str.split("/").list.first()
-        )
-        # without an id, lines are counted
-        by_frame = again.group_by("function", "path", "code_line", "rank", "frame").agg(
-            times=pl.max_horizontal(pl.col("number").max(), (pl.col("what") == "recompile").sum().cast(pl.Int64))
-        )
-        return by_frame.group_by("function", "path", "code_line", "rank").agg(pl.col("times").sum())
+        return counted_again(self.facts.dataset.compilations).drop_nulls("rank").drop("pid")
 
     @cached_property
     def _recorded(self) -> frozenset[int]:
-        """Ranks that record their compilations: they have a structured log, or a line about one."""
-        dataset = self.facts.dataset
-        files = dataset.files.filter(pl.col("used") & (pl.col("kind") == TORCH_TRACE.name))
-        return frozenset([*files["rank"].drop_nulls(), *dataset.compilations["rank"].drop_nulls()])
+        return recording_ranks(self.facts.dataset)
 
     @cached_property
     def _known(self) -> frozenset[int]:
@@ -126,9 +136,10 @@ class _RankCounts:
         often = {rank for rank, times in counts.items() if times >= FEWEST_RECOMPILATIONS}
         rest = max((times for rank, times in counts.items() if rank not in often), default=0)
         few = tuple(rank for rank in counts if rank in often and counts[rank] >= RATIO * rest)
-        told = self._known - set(few)
+        # without a line of another rank, nothing tells whether they are alone
+        told = self._known - set(few) if few else frozenset()
         others = told.union(self.facts.dataset.every_rank) - set(few)
-        if not few or len(few) > len(others):
+        if not told or len(few) > len(told):
             return None
         function, path, line = place
         rows = self.facts.dataset.compilations.filter(
@@ -136,7 +147,7 @@ class _RankCounts:
             pl.col("path") == path, pl.col("code_line") == line,
         )  # fmt: skip
         return LoneFunction(
-            function, path, line, few, counts[few[0]], rest, len(others), bool(told), others <= self._recorded, rows
+            function, path, line, few, counts[few[0]], rest, len(others), others <= self._recorded, rows
         )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 import polars as pl
@@ -18,6 +17,16 @@ from rankscope.features.compile.compilation_counts import (
     LoneFunction,
     compilation_wait,
     lone_functions,
+    recording_ranks,
+)
+from rankscope.features.compile.guards import guard_advice
+from rankscope.features.compile.recompiling import (
+    FAILURE,
+    FunctionPlace,
+    compilation_evidence,
+    explained_failures,
+    failed_compilations,
+    recompiling,
 )
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
@@ -30,10 +39,6 @@ LEAST_SHARE = 0.5
 """Share of the ranks that find compiled code in a cache, for a rank that finds none to be alone."""
 SLOWER = 2
 """Least ratio of its time of compilation to the median of the others."""
-_STEPS = (
-    "Look at the shapes that these ranks get: the last batch, sequence lengths, an uneven split.",
-    "Mark such sizes as dynamic (torch._dynamo.mark_dynamic), or pad them.",
-)
 _RECORD = "Set TORCH_TRACE=DIRECTORY on all ranks: it records who compiles, when and for how long, at little cost."
 _DUMPS = "Give the flight recorder dumps of all ranks too: they show who waited meanwhile."
 _AGAIN = "Dump again after some minutes: a compilation ends by itself, a hang does not."
@@ -45,12 +50,18 @@ def with_compilations(findings: Sequence[Finding], scene: Scene) -> list[Finding
     A rank that is accused of staying away and compiles may come yet, and a rank that is late is late because of it.
     """
     facts, places = scene.facts, scene.places
+    failed = failed_compilations(facts, recording_ranks(facts.dataset))[:MOST_FUNCTIONS]
+    findings = explained_failures(facts, findings, failed)
+    ended = {rank for finding in findings if finding.kind == FAILURE for rank in finding.culprit_ranks}
+    failed = [one for one in failed if not one.candidates or not ended.issuperset(one.candidates)]
     doubted = [_doubted(facts, finding) for finding in findings]
     lone = lone_functions(facts)
     hung = any(finding.severity == "critical" for finding in findings)
     new = [_recompiling(facts, places, one, hung=hung) for one in lone[:MOST_FUNCTIONS]]
     if not new and (cold := _uncached(facts, places, hung=hung)) is not None:
         new = [cold]
+    alone = {FunctionPlace(one.function, one.path, one.code_line) for one in lone}
+    new = [*failed, *new, *recompiling(facts, alone)[:MOST_FUNCTIONS]]
     new = [replace(f, id=f"f{i}") for i, f in enumerate(new, len(findings) + 1)]
     causes = [finding for finding in new if finding.root_cause]
     late = [_explained(finding, causes) for finding in doubted]
@@ -80,8 +91,7 @@ def _recompiling(facts: Facts, places: Places, lone: LoneFunction, *, hung: bool
         root_cause=sure and not hung,
         culprit_ranks=lone.ranks if sure else (),
         culprits=tuple(map(places.culprit, lone.ranks)) if sure else (),
-        candidates=() if sure or not lone.has_others else lone.ranks,
-        about=() if sure or lone.has_others else lone.ranks,
+        candidates=() if sure else lone.ranks,
         waiting_ranks=waits.waiting if waits is not None else (),
         blast_radius=len(waits.waiting) if waits is not None else 0,
         confidence=_confidence(lone, waits),
@@ -90,9 +100,9 @@ def _recompiling(facts: Facts, places: Places, lone: LoneFunction, *, hung: bool
         seq=waits.seq if waits is not None else None,
         op=waits.op if waits is not None else None,
         stack=(Frame(lone.function, lone.path, lone.code_line),) if lone.function and sure else (),
-        evidence=tuple(_evidence(facts, lone.rows)),
+        evidence=tuple(compilation_evidence(facts, lone.rows)),
         next_steps=(
-            *_STEPS,
+            guard_advice(lone.reason),
             *(() if lone.spent_ns is not None else (_RECORD,)),
             *(() if waits is not None else (_DUMPS,)),
         ),
@@ -101,8 +111,7 @@ def _recompiling(facts: Facts, places: Places, lone: LoneFunction, *, hung: bool
 
 def _title(lone: LoneFunction, alone: str) -> str:
     verb = "recompiles" if len(lone.ranks) == 1 else "recompile"
-    name = PurePath(lone.path).name
-    what = f"{lone.function} ({name}:{lone.code_line}) " if lone.function else ""
+    what = f"{FunctionPlace(lone.function, lone.path, lone.code_line)} " if lone.function else ""
     spent = f", {duration(lone.spent_ns)} in all" if lone.spent_ns else ""
     often = f"at least {plural(lone.times, 'time')}{spent}"
     why = f": {lone.reason}" if lone.reason else ""
@@ -134,21 +143,6 @@ def _confidence(lone: LoneFunction, waits: CompilationWait | None) -> Confidence
 def _reasons(lone: LoneFunction, waits: CompilationWait | None) -> tuple[str, ...]:
     seen = () if lone.is_seen else ("the others may not record their compilations",)
     return (*seen, *(() if waits is not None else ("nothing here shows whether the others waited for it",)))
-
-
-def _evidence(facts: Facts, rows: pl.DataFrame) -> list[Evidence]:
-    paths = dict(facts.dataset.files.select("file", "path").iter_rows())
-    found = []
-    for row in rows.tail(MOST_EVIDENCE).iter_rows(named=True):
-        took = f", {duration(row['duration_ns'])}" if row["duration_ns"] is not None else ""
-        what = "gives up after too many compilations" if row["what"] == "limit" else "recompiles"
-        text = (
-            f"{what} {row['function'] or 'a function'} [{row['compile_id']}]{took}: {row['reason'] or 'no reason told'}"
-        )
-        found.append(
-            Evidence(text, paths.get(row["file"]), row["rank"], line=row["line"], time_ns=row["start_ns"])
-        )  # fmt: skip
-    return found
 
 
 # A rank that is accused of staying away, and was compiling when it was last seen.

@@ -22,6 +22,7 @@ from rankscope.features.compile.torch_trace.model import (
     BACKWARD,
     BREAK,
     COMPILE,
+    LIMIT,
     RECOMPILE,
     TorchTrace,
     TracedCompilation,
@@ -33,6 +34,9 @@ from rankscope.text.wording import plural
 LINE_LIMIT = 4 << 20
 """Bytes of a line that are read; metrics with all settings have 60 KB."""
 MOST_COMPILATIONS = 50_000
+REASON_LIMIT = 300
+LIMIT_ERRORS = frozenset({"FailOnRecompileLimitHit", "RecompileLimitExceeded", "CacheLimitExceeded"})
+"""Exceptions by which torch.compile gives up a function that it has compiled too often."""
 _HEAD = re.compile(
     rb"[VDIWE]\d{4} \d\d:\d\d:\d\d\.\d{1,9} (\d{1,20}) [\w./\-]{0,200}\btorch/[\w./\-]{1,200}\.py:\d{1,7}\] (?=\{\")"
 )
@@ -92,6 +96,8 @@ class _TraceReader:
         self.content = TorchTrace()
         self._strings: dict[int, str] = {}
         self._reasons: dict[str, str] = {}
+        self._functions: dict[str, tuple[str, str, int]] = {}
+        """The function of each frame, by its number."""
         self._open: TracedCompilation | None = None
         self._latest_ns: int | None = None
         self._payload: tuple[str, str, int] | None = None
@@ -186,18 +192,36 @@ class _TraceReader:
             self.content.settings = _settings(metrics)
         reason = safe_text(metrics.get("recompile_reason")) or self._reasons.get(compile_id, "")
         failed = safe_text(metrics.get("fail_reason"))
+        error = _error_name(metrics.get("fail_type"))
+        what = BACKWARD if backward or metrics.get("is_forward") is False else _kind(compile_id)
         hits, misses = _lookups(metrics)
         self._add(TracedCompilation(
-            BACKWARD if backward or metrics.get("is_forward") is False else _kind(compile_id), compile_id,
-            safe_text(metrics.get("co_name")) or "", safe_text(metrics.get("co_filename")) or "",
-            safe_integer(metrics.get("co_firstlineno")) or 0, _short(failed or reason),
-            _nanoseconds(metrics.get("start_time")), _duration(metrics), hits, misses, number,
+            LIMIT if error in LIMIT_ERRORS else what, compile_id, *self._function(metrics, compile_id),
+            " ".join((failed or "").split())[:REASON_LIMIT] or _short(reason),
+            _nanoseconds(metrics.get("start_time")), _duration(metrics), hits, misses, number, error,
         ))  # fmt: skip
+
+    def _function(self, metrics: dict[str, Any], compile_id: str) -> tuple[str, str, int]:
+        """Name, path and line of a function; of one beyond the limit, which has none, those of its frame before."""
+        name, path = safe_text(metrics.get("co_name")) or "", safe_text(metrics.get("co_filename")) or ""
+        frame = compile_id.partition("/")[0]
+        if name:
+            self._functions[frame] = name, path, safe_integer(metrics.get("co_firstlineno")) or 0
+        return self._functions.get(frame, ("", "", 0))
 
     def _add(self, row: TracedCompilation) -> None:
         self._over += len(self.content.compilations) >= MOST_COMPILATIONS
         if not self._over:
             self.content.compilations.append(row)
+
+
+_ERROR_NAME = re.compile(r"(\w{1,100})(?:'>)?\s*$")
+"""The last part of `torch._dynamo.exc.Unsupported`; torch 2.1 writes `<class 'torch._dynamo.exc.Unsupported'>`."""
+
+
+def _error_name(told: Any) -> str:
+    found = _ERROR_NAME.search(safe_text(told) or "")
+    return found[1] if found is not None else ""
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -219,7 +243,7 @@ def _text(quoted: bytes) -> str:
 def _short(reason: str) -> str:
     """The first line of a reason, without the number of the compiled version that it is about."""
     first = next(iter(reason.strip().splitlines()), "")
-    return re.sub(r"^\d{1,7}/\d{1,7}: ", "", first)[:300]
+    return re.sub(r"^\d{1,7}/\d{1,7}: ", "", first)[:REASON_LIMIT]
 
 
 def _kind(compile_id: str) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-COMPILE, RECOMPILE, BACKWARD, BREAK = "compile", "recompile", "backward", "graph-break"
-"""Kinds of rows: the first compilation of a frame, a later one, that of a backward graph, a split of a graph."""
+COMPILE, RECOMPILE, BACKWARD, LIMIT, BREAK = "compile", "recompile", "backward", "limit", "graph-break"
+"""Kinds of rows: the first compilation of a frame, a later one, that of a backward graph, one more than the limit
+allows, a split of a graph."""
 
 
 class TracedCompilation(NamedTuple):
     """One compilation of a frame, or one graph break in it."""
 
     what: str
-    """`COMPILE`, `RECOMPILE`, `BACKWARD` or `BREAK`."""
+    """`COMPILE`, `RECOMPILE`, `BACKWARD`, `LIMIT` or `BREAK`."""
     compile_id: str
     """ "0/1": number of the frame, and of its compilation."""
     function: str
@@ -21,7 +22,8 @@ class TracedCompilation(NamedTuple):
     code_line: int
     """Line of the function, or of the break; 0 if unknown."""
     reason: str
-    """The guard that failed, the error that ended the compilation, or the reason of the break; "" if none is told."""
+    """The guard that failed, the message of the error that ended the compilation, or the reason of the break; "" if
+    none is told."""
     start_ns: int | None
     """Nanoseconds since the epoch; None if unknown."""
     duration_ns: int | None
@@ -31,6 +33,8 @@ class TracedCompilation(NamedTuple):
     misses: int | None
     line: int
     """Line of the file, from 1."""
+    error: str = ""
+    """Name of the exception that ended it, without its module; "" if it did not fail."""
 
 
 @dataclass

@@ -16,7 +16,8 @@ from rankscope.features.logs.read.log_record import PYTEST_MARK, TEXT_LIMIT, Eve
 
 HEAD = "Traceback (most recent call last):"
 _TEST_WORDS = (PYTEST_MARK, "_ _ _ _ _ _", "____ ", "- Captured ", "= short test summary", "= warnings summary")
-LITERALS = (HEAD, ".RayTaskError", '  File "', "Error", "Exception", "KeyboardInterrupt", *_TEST_WORDS)
+_OF_COMPILER = ("torch._dynamo.exc.", "torch._inductor.exc.")
+LITERALS = (HEAD, ".RayTaskError", '  File "', "Error", "Exception", "KeyboardInterrupt", *_OF_COMPILER, *_TEST_WORDS)
 FRAME_LIMIT = 512
 CHAIN_LIMIT = 16
 FOREIGN_LIMIT = 64
@@ -40,6 +41,8 @@ _MORE = re.compile(
     r"|For debugging consider passing CUDA|Compile with `TORCH_USE_CUDA_DSA|Exception raised from |frame #\d+: "
     r"|\[?(?:\.\.)?/\S*/gloo/|ERR\d{5} \w+ |\[Error\]: |E[A-Z]\d{4}: |\s+(?:Solution: |TraceBack |Rectify the fault))"
 )
+_ADVICE = re.compile(r"^Set TORCHDYNAMO_VERBOSE=1 for |^You can suppress this exception and ")
+"""Lines of torch.compile behind a message."""
 _INLINE = re.compile(r"\][ \t]*Traceback|(?:: |\b[A-Z]\w{1,60} |^[A-Z]{4,8}:[\w.]{1,100}:)Traceback")
 """A traceback behind a progress bar or behind a message."""
 _PASSED = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,7})\)$")
@@ -215,7 +218,9 @@ class Traceback:
     def _message(self, text: str, record: Record) -> bool:
         link = self._chain[-1]
         own = self._record.rank is not None and not self._other(text, record) and not self.sign and not is_step(text)
-        after_last = link.message[-1:] == ["Last error:"]
+        if _ADVICE.match(text):
+            return True
+        after_last = link.message[-1:] == ["Last error:"] or link.message[-1].endswith(" raised:")
         if len(link.message) >= MESSAGE_LINES or HEAD in text or not (own or after_last or _MORE.match(text)):
             return False
         link.message.append(text)
@@ -247,9 +252,14 @@ def begins(record: Record) -> Traceback | TestException | None:
 
 
 def _bare_exception(record: Record) -> re.Match[str] | None:
-    """An exception without its traceback, as grep leaves it, behind the prefix that torch gives uncaught ones."""
-    found = EXCEPTION.match(record.text) if record.rank is not None and _OF_TORCH.search(record.label) else None
-    return found if found is not None and _FAILED.search(found[1]) and not goes_on(record.text) else None
+    """An exception without its traceback, as grep leaves it: behind the prefix that torch gives uncaught ones, or of
+    torch's compiler, whose names are spelt out only there."""
+    if record.stamp is None and record.text.startswith(_OF_COMPILER):
+        found, ends = EXCEPTION.match(record.text), True
+    else:
+        found = EXCEPTION.match(record.text) if record.rank is not None and _OF_TORCH.search(record.label) else None
+        ends = found is not None and _FAILED.search(found[1]) is not None
+    return found if ends and not goes_on(record.text) else None
 
 
 def is_bare_exception(record: Record) -> bool:
