@@ -236,8 +236,8 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
     if foreign is not None:
         return place.found(UNKNOWN, foreign) if first else None
     kinds = kinds_of(head, place.size)
-    if not kinds and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        stream, kinds = _later_kinds(stream, place)
+    if TRACE not in kinds and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        stream, kinds = _later_kinds(stream, place, kinds)
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
         found: DecodedFile | None = function(TEXT.read)(stream, place.size, parts, place.named, place.given)
@@ -264,10 +264,15 @@ LATER_BYTES = 4 << 20
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
-def _later_kinds(stream: IO[bytes], place: _FilePlace) -> tuple[IO[bytes], list[InputKind]]:
-    """The stream at its beginning, and the kind of a document that begins with something else than what tells it."""
+def _later_kinds(
+    stream: IO[bytes], place: _FilePlace, kinds: list[InputKind]
+) -> tuple[IO[bytes], list[InputKind]]:
+    """The stream at its beginning, and the kinds of a document: a trace if it has a list of events, else `kinds`.
+
+    Whoever saves a trace anew may put keys of his own before its events, which look like those of another kind.
+    """
     begin = stream.read(LATER_BYTES)
-    kinds = [TRACE] if _EVENTS.search(begin) is not None else []
+    kinds = [TRACE] if _EVENTS.search(begin) is not None else kinds
     # a member of a tar stream does not even tell whether it is seekable
     if not place.inner and stream.seekable():
         stream.seek(0)

@@ -8,6 +8,7 @@ import json
 import re
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, LoadOptions, load
 from rankscope.features.traces.perfetto import save_merged
 from rankscope.features.traces.read.recognition import looks_like_trace
+from rankscope.parsers import environment
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.decode import looks_like_dump
 from rankscope.parsers.workers import pool
@@ -177,3 +179,17 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     dataset = loaded(tmp_path, {"bomb.json.gz": bomb, "b.json": document(EVENTS)})
     assert dataset.files["kind"].to_list() == ["torch-profiler", "unreadable"]
     assert re.fullmatch(r"expands to more than \d+ MiB: refused", dataset.files["problem"][1])
+
+
+@pytest.mark.parametrize("key", ["metadata", "items", "kind", "apiVersion", "version", "segments"])
+def test_keys_that_a_program_puts_before_the_events_do_not_hide_a_trace(key: str, tmp_path: Path) -> None:
+    trace = {key: {"notes": ["x" * 100] * 300}, **json.loads(document(EVENTS, about(3)))}
+    text = json.dumps(trace).encode()
+    data = loaded(tmp_path, {"saved.json": text, "saved2.json.gz": gzip.compress(text.replace(b": 3", b": 2"))})
+    assert data.files["kind"].to_list() == ["torch-profiler"] * 2
+
+
+def test_no_size_limit_of_another_kind_refuses_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "ENVIRONMENT", replace(environment.ENVIRONMENT, most_bytes=100))
+    data = loaded(tmp_path, {"saved.json.gz": gzip.compress(b'{"kind": "x", ' + document(EVENTS, about(3))[1:])})
+    assert data.files.select("kind", "rank").row(0) == ("torch-profiler", 3)
