@@ -147,7 +147,7 @@ _ROWS = (
         severity="error", waited=True, gave_up=True,
     ),
     EventKind(
-        name="hccl-wait", meaning="HCCL gave up waiting for another member of a group", severity="error", waited=True,
+        name="hccl-wait", failure="wait", meaning="HCCL gave up waiting for another member of a group", severity="error", waited=True,
         gave_up=True,
     ),
     EventKind(
