@@ -170,6 +170,8 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
     fewest = 1 if lone else max(FEWEST_EQUAL, abs(count))
     if run < (fewest if run == min(map(len, behind)) else max(fewest, ENOUGH_EQUAL)):
         return None
+    if run < min(map(len, behind)) and _realigned(one.token, other.token, first + run, 2 * abs(count) + FEWEST_EQUAL):
+        return None
     group = next(group for group in one.group.tolist() if sites.families[group] == family)
     fellows = [member for member in groups[group].ranks if member in more]
     here, there = (p.part(0, run) for p in behind)
@@ -188,6 +190,14 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
         even=len(ranks) == len(peers),
         proven=lone or bool(inside.any()),
     )
+
+
+def _realigned(one: Ints, other: Ints, start: int, within: int) -> bool:
+    """Whether two courses go on together behind a place without any shift, through different calls in a row: threads
+    issued the calls before it in another order. A call too many or too few shifts all that follow."""
+    starts = range(start, min(start + within, len(one), len(other)))
+    parts = ((one[at : at + FEWEST_EQUAL].tolist(), other[at : at + FEWEST_EQUAL].tolist()) for at in starts)
+    return any(mine == theirs and len(set(mine)) == FEWEST_EQUAL for mine, theirs in parts)
 
 
 def equal_run(one: Ints, other: Ints) -> int:
