@@ -182,7 +182,9 @@ def summary(dataset: Dataset) -> str:
     files = f"{', '.join(most)} and {last}" if most else last
     operations = dataset.traced.height if dataset.from_traces else dataset.ops.height
     told = not dataset.dumps.is_empty() or not used
-    counts = [(len(dataset.every_rank), "rank"), (dataset.groups.height, "group")]
+    # a lone trace may tell no rank
+    ranks = len(dataset.every_rank) if dataset.seen_ranks or not dataset.from_traces else 0
+    counts = [(ranks, "rank"), (dataset.groups.height, "group")]
     parts = [plural(number, noun) for number, noun in counts if number or told]
     with_operations = f" with {plural(operations, 'operation')}" if operations or told else ""
     line = ", ".join([*parts, f"{files}{with_operations}"])
