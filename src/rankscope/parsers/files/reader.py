@@ -264,9 +264,7 @@ LATER_BYTES = 4 << 20
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
-def _later_kinds(
-    stream: IO[bytes], place: _FilePlace, kinds: list[InputKind]
-) -> tuple[IO[bytes], list[InputKind]]:
+def _later_kinds(stream: IO[bytes], place: _FilePlace, kinds: list[InputKind]) -> tuple[IO[bytes], list[InputKind]]:
     """The stream at its beginning, and the kinds of a document: a trace if it has a list of events, else `kinds`.
 
     Whoever saves a trace anew may put keys of his own before its events, which look like those of another kind.
