@@ -77,7 +77,8 @@ def breakdown(traces: TraceAnalysis) -> list[Cells]:
             folded.append((step, late, known, [rank]))
     return [
         (rank_ranges(ranks, LONGEST_RANGES), duration(step),
-         *([f"{share:.0f} %" for share in shares] or ["?"] * len(_REPORTED)), duration(late) if late >= 1000 else NOT_LATE)
+         *([f"{share:.0f} %" for share in shares] or ["?"] * len(_REPORTED)),
+         duration(late) if late >= 1000 else NOT_LATE)
         for step, late, shares, ranks in folded
     ]  # fmt: skip
 

@@ -178,8 +178,8 @@ def uses_loops(window: TraceWindow) -> bool:
     return any(not run.startswith(("send", "recv")) for run in runs)
 
 
-# Runs of the job whose traces are in one tree: the same ranks, traced again by other processes at a later time. Traces of
-# another size of the job, or of other ranks and processes hours apart, are of another run, too.
+# Runs of the job whose traces are in one tree: the same ranks, traced again by other processes at a later time. Traces
+# of another size of the job, or of other ranks and processes hours apart, are of another run, too.
 
 LONGEST_PAUSE_NS = 3600 * 10**9
 """Longest time between two traces of one run by different processes: clocks of hosts differ by far less."""
@@ -220,8 +220,8 @@ class TraceRun:
 def split_trace_runs(windows: Sequence[TraceWindow]) -> list[TraceRun]:
     """The runs, oldest first; windows whose ranks are claimed, and whose clocks are settled.
 
-    Windows that overlap in time are of one run, and so are those of one process of a job of one size. Windows without a date are of the
-    newest run.
+    Windows that overlap in time are of one run, and so are those of one process of a job of one size. Windows without
+    a date are of the newest run.
     """
     dated = sorted((w for w in windows if w.bounds[0] >= ABSOLUTE_NS), key=lambda w: (w.bounds, w.source.shown))
     runs: list[TraceRun] = []

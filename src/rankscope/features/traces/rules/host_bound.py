@@ -1,8 +1,9 @@
 """Jobs whose devices wait for their hosts: they idle most of each step, or the allocator gives memory back in each.
 
-A device is idle while nothing runs on it, not even a collective that waits for another rank. Only steps that the program
-marked are judged: a window without them holds start-up as well. What the hosts do meanwhile says what to do about it:
-an activity that names of spans tell (data loading, checkpointing), the launch of many kernels, or something else.
+A device is idle while nothing runs on it, not even a collective that waits for another rank. Only steps that the
+program marked are judged: a window without them holds start-up as well. What the hosts do meanwhile says what to do
+about it: an activity that names of spans tell (data loading, checkpointing), the launch of many kernels, or something
+else.
 
 The caching allocator of torch calls `cudaFree` for its cached blocks when a request cannot be served, and then
 `cudaMalloc` anew; both wait until the device is done. After the first steps a job needs neither.
@@ -41,8 +42,8 @@ _ALLOCATION = re.compile(r"^(?:cuda|hip)Malloc(?:Managed)?$|^cuMem(?:Create|Map|
 _RELEASE = re.compile(r"^(?:cuda|hip)Free$|^cuMem(?:Unmap|Release|Free(?:_v2)?)$")
 _ADVICE = {
     DATA_LOADING: "Give the data loader more workers (num_workers, prefetch_factor, pin_memory), or cheaper work.",
-    LAUNCHES: "Launch fewer kernels: torch.compile(mode='reduce-overhead') or CUDA graphs, fused optimizers (fused=True), "
-    "larger batches.",
+    LAUNCHES: "Launch fewer kernels: torch.compile(mode='reduce-overhead') or CUDA graphs, fused optimizers "
+    "(fused=True), larger batches.",
     UNKNOWN: "Record with_stack=True to see what the hosts do meanwhile.",
 }
 _ALLOCATOR_ADVICE = (
@@ -94,7 +95,7 @@ def _of_file(spans: SpanIndex, file: int, rank: int, steps: pl.DataFrame) -> Hos
         return int(np.median(device.joined(intervals).within(since, until) - busy))
 
     main = HostTime.of(host).spans
-    names = [name for name in main["name"].unique().cast(pl.String).drop_nulls()]
+    names = list(main["name"].unique().cast(pl.String).drop_nulls())
     times = {
         activity: while_idle(_intervals(main, [name for name in names if pattern.search(name)]))
         for pattern, activity in ACTIVITIES
