@@ -261,6 +261,14 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         meaning="a few groups or pairs take longer than all others of their kind, whatever they run", drains_node=True,
     ),
     FindingKind(
+        name="allocator-flush", worst="warning",
+        meaning="the allocator frees its cache and takes memory anew within steps, and the device waits for it",
+    ),
+    FindingKind(
+        name="host-bound", worst="warning",
+        meaning="the devices idle for most of each step, as their hosts hand over no work",
+    ),
+    FindingKind(
         name="mesh-misfit", worst="warning",
         meaning="a group is not what the grid of the others makes of it: the ranks that are in two groups of a kind, "
         "or in none",

@@ -167,7 +167,7 @@ ATTEMPTS = Table(
     "One row for each run of the job, where its files tell runs apart.",
     attempt=Column(pl.UInt16, "0 is the oldest"),
     label=Column(pl.String, holds="path"),
-    job=Column(pl.String, "the id of the job, as sidecars say; null if unknown", holds="text"),
+    job=Column(pl.String, "the id of the job, as sidecars say, or its size where that tells jobs apart", holds="text"),
     started_ns=Column(pl.Int64, "start of its first process, else its first event"),
     newest_ns=Column(pl.Int64, "newest event of any of its dumps"),
     dumps=pl.UInt32,

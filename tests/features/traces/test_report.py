@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import orjson
 import pytest
 
@@ -14,6 +18,7 @@ from rankscope.report.markdown import render_markdown
 from rankscope.report.redact import Redaction
 from rankscope.report.text import render_text
 from rankscope.schema import Dataset
+from tests.features.traces.read.documents import about, document, kernel, launch, loaded, x
 from tests.report.samples import EVIL, traced
 from tests.traces import MS, training
 
@@ -97,3 +102,26 @@ def test_hosts_and_paths_are_taken_out() -> None:
     analysis = analyse(dataset)
     for said in (render_text(dataset, analysis), render_json(dataset, analysis).decode()):
         assert "node0" not in said
+
+
+def lone(text: bytes, tmp_path: Path) -> tuple[Dataset, Analysis]:
+    """A trace alone in a folder."""
+    dataset = loaded(tmp_path, {"trace.json": text})
+    return dataset, analyse(dataset)
+
+
+def test_a_process_without_a_rank_gets_none(tmp_path: Path) -> None:
+    one = [x("user_annotation", "ProfilerStep#2", 0, 100), launch(10, 5), kernel("gemm", 20, 30, 5)]
+    dataset, analysis = lone(json.dumps({"traceEvents": one}).encode(), tmp_path)
+    text, report = render_text(dataset, analysis), orjson.loads(render_json(dataset, analysis))
+    assert "rank 0" not in text and "1 rank" not in text and "no clock" not in text and "latest first" not in text
+    assert [line.split()[0] for line in text.splitlines() if re.match(r" +\S+ .*\d %.*\d %", line)] == ["-"] * 2
+    tables = [report["traces"][name] for name in ("steps", "kernels", "critical_path", "critical_names")]
+    assert [row["rank"] for table in tables for row in table] == [None] * sum(map(len, tables))
+
+
+def test_time_of_one_step_is_not_told_of_each(tmp_path: Path) -> None:
+    steps = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 1000) for n in range(3)]
+    once = [x("cpu_op", "aten::save", 1100, 600), launch(10, 5), kernel("gemm", 20, 3, 5)]
+    text = " ".join(render_text(*lone(document([*steps, *once], about(0)), tmp_path)).split())
+    assert "host: aten::save, rank 0: 600 us in 1 of 3 steps (20 %)" in text

@@ -22,8 +22,14 @@ _LEAST_SHARE = 0.01
 """Smallest share of all steps that a person is told of."""
 _NEARLY = 0.9
 _LONGEST_NAME = 40
+NO_RANK = "-"
 NOT_SHOWN = "nothing that the trace shows"
 Cells = tuple[str, ...]
+
+
+def is_nameless(dataset: Dataset) -> bool:
+    """Whether the only traced process has no rank, neither in its trace nor in a name: no report gives it one."""
+    return dataset.from_traces and not dataset.seen_ranks
 
 
 def ranks_on_path(traces: TraceAnalysis) -> list[Cells]:
@@ -50,14 +56,15 @@ def _row(ranks: tuple[int, ...], parts: dict[tuple[int, str], float]) -> Cells:
 def section(dataset: Dataset, traces: TraceAnalysis) -> Iterator[Section]:
     """The critical path of all steps; none without a path."""
     if not traces.path.is_empty():
-        grid = Grid(head=HEAD, rows=ranks_on_path(traces))
+        rows = ranks_on_path(traces)
+        grid = Grid(head=HEAD, rows=[(NO_RANK, *row[1:]) for row in rows] if is_nameless(dataset) else rows)
         yield Section(path_title(traces), (grid, Bullets(path_lines(dataset, traces), "Largest parts")))
 
 
 def path_lines(dataset: Dataset, traces: TraceAnalysis) -> list[str]:
     """The names that take most on the paths, and where they go from one rank to another; none without a path."""
     steps = traces.path["path"].n_unique()
-    return [*_longest(traces, steps), *_waits(dataset, traces, steps)] if steps else []
+    return [*_longest(dataset, traces, steps), *_waits(dataset, traces, steps)] if steps else []
 
 
 def path_title(traces: TraceAnalysis) -> str:
@@ -70,18 +77,20 @@ def path_title(traces: TraceAnalysis) -> str:
     return f"The critical path of {f'step {step}' if step else 'the window'}, {middle}: % of it by rank"
 
 
-def _longest(traces: TraceAnalysis, steps: int) -> Iterator[str]:
-    """The parts that take most, by name."""
-    per = "" if steps == 1 else " a step"
+def _longest(dataset: Dataset, traces: TraceAnalysis, steps: int) -> Iterator[str]:
+    """The parts that take most, by name, with the steps that they are in unless they are in all."""
+    names = traces.path_names.group_by("kind", pl.col("name").cast(pl.String)).agg(steps=pl.col("path").n_unique())
     own = top_names(traces.path_names).group_by("kind", "name", maintain_order=True).agg("rank", "total_ns", "share")
+    own = own.join(names, on=["kind", "name"], nulls_equal=True, maintain_order="left")
     table = own.with_columns(pl.col("share").list.sum()).filter(pl.col("share") >= _LEAST_SHARE)
     table = table.sort("share", descending=True, maintain_order=True).head(_MOST_NAMES)
-    for kind, name, ranks, totals, share in table.iter_rows():
+    for kind, name, ranks, totals, share, within in table.iter_rows():
         # ranks come by their time: those that have nearly all of it
         first = next(at for at in range(len(ranks)) if sum(totals[: at + 1]) >= _NEARLY * sum(totals))
-        where = ranks_text(sorted(ranks[: first + 1]))
-        time = duration(sum(totals) // steps)
-        yield f"{part_phrase(kind, name)}, {where}: {time}{per} ({100 * share:.0f} %)"
+        where = "" if is_nameless(dataset) else f", {ranks_text(sorted(ranks[: first + 1]))}"
+        per = "" if steps == 1 else " a step" if within == steps else f" in {within} of {plural(steps, 'step')}"
+        time = duration(sum(totals) // (steps if within == steps else 1))
+        yield f"{part_phrase(kind, name)}{where}: {time}{per} ({100 * share:.0f} %)"
 
 
 def part_phrase(kind: str, name: str | None) -> str:
@@ -127,11 +136,11 @@ def pattern_table(traces: TraceAnalysis) -> pl.DataFrame:
     return table.sort(-pl.col("total_ns"), "operator", "kernels")
 
 
-def pattern_lines(traces: TraceAnalysis, most: int = _MOST_PATTERNS) -> list[str]:
-    """The patterns with most time, in words."""
+def pattern_lines(traces: TraceAnalysis, most: int = _MOST_PATTERNS, *, nameless: bool = False) -> list[str]:
+    """The patterns with most time, in words; of a `nameless` process without its rank."""
     table = pattern_table(traces)
     lines = [
-        f"{operator_name(operator)}, {plural(count, 'time')} on {ranks_text(ranks)}, "
+        f"{operator_name(operator)}, {plural(count, 'time')}{'' if nameless else f' on {ranks_text(ranks)}'}, "
         f"{duration(total)}: {kernel_names(kernels, length)}"
         for operator, kernels, length, count, total, ranks in table.head(most).iter_rows()
     ]

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Meta
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.path_section import pattern_table
+from rankscope.features.traces.path_section import is_nameless, pattern_table
 from rankscope.features.traces.rules import model as traces
 from rankscope.features.traces.rules.critical_path import path_totals, top_names
 from rankscope.report.json import Json, ReportPart, one_of
@@ -115,11 +115,14 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
     if results is None:
         return TraceKeys(None)
     paths = dict(dataset.files.select("file", "path").iter_rows())
+    nameless = is_nameless(dataset)
     groups = {group.id: group.name for group in dataset.group_list}
 
     def rows(table: pl.DataFrame) -> list[Json]:
         named = table.drop("track", "row", strict=False).to_dicts()
         for row in named:
+            if nameless and "rank" in row:
+                row["rank"] = None
             if "file" in row:
                 row["file"] = paths.get(row["file"])
             if "group" in row:
@@ -128,6 +131,8 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
 
     of_most_time = pl.col("total_ns").rank("ordinal", descending=True).over("file", "kind") <= MOST_KERNELS
     patterns = pattern_table(results).head(MOST_PATTERNS)
+    if nameless:
+        patterns = patterns.with_columns(ranks=pl.lit([], dtype=pl.List(pl.Int32)))
     whole = TracesObject(
         clocks=[
             ClockObject(paths.get(file), offset, results.residuals.get(file))

@@ -21,6 +21,7 @@ MOST_ROWS = 12
 """Most rows of a table in a report for people."""
 SHARE_TOLERANCE = 3.0
 """Largest difference of shares, in percent of the step, of ranks in one row."""
+NOT_LATE = "-"
 Cells = tuple[str, ...]
 
 
@@ -76,7 +77,8 @@ def breakdown(traces: TraceAnalysis) -> list[Cells]:
             folded.append((step, late, known, [rank]))
     return [
         (rank_ranges(ranks, LONGEST_RANGES), duration(step),
-         *([f"{share:.0f} %" for share in shares] or ["?"] * len(_REPORTED)), duration(late) if late >= 1000 else "-")
+         *([f"{share:.0f} %" for share in shares] or ["?"] * len(_REPORTED)),
+         duration(late) if late >= 1000 else NOT_LATE)
         for step, late, shares, ranks in folded
     ]  # fmt: skip
 
@@ -132,7 +134,9 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
         return
     yield from path_section.section(dataset, traces)
     rows, last, speeds = breakdown(traces), last_lines(dataset, traces), bandwidth(dataset, traces)
-    blocks: list[Block] = [Grid(head=HEAD, rows=rows[:MOST_ROWS], more=_more(len(rows), "rank"))]
+    nameless = path_section.is_nameless(dataset)
+    shown = [(path_section.NO_RANK, *row[1:]) for row in rows] if nameless else rows[:MOST_ROWS]
+    blocks: list[Block] = [Grid(head=HEAD, rows=shown, more=_more(len(rows), "rank"))]
     if last:
         blocks.append(Bullets((*last[:MOST_ROWS], *filter(None, [_more(len(last), "group")])), "Last to come"))
     if speeds:
@@ -140,14 +144,15 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
         more = _more(len(speeds), "operation")
         narrow = len(BANDWIDTH_HEAD) - 1
         blocks.append(Grid(title=title, head=BANDWIDTH_HEAD, rows=speeds[:MOST_ROWS], narrow=narrow, more=more))
-    patterns, counters = path_section.pattern_lines(traces), path_section.counter_lines(traces)
+    patterns, counters = path_section.pattern_lines(traces, nameless=nameless), path_section.counter_lines(traces)
     for title, lines in (
         ("Kernels that operators launch again and again", patterns),
         ("Counters of devices, by operator and kernel", counters),
         ("Clocks", clock_lines(traces)),
     ):
         blocks += [Bullets(lines, title)] if lines else []
-    yield Section("Time of each step, from traces (latest first; % of the step)", tuple(blocks))
+    order = "latest first; " if len(rows) > 1 and any(row[-1] != NOT_LATE for row in rows) else ""
+    yield Section(f"Time of each step, from traces ({order}% of the step)", tuple(blocks))
 
 
 def _more(count: int, noun: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rankscope.assemble.load import InputError, LoadOptions, load
+from rankscope.report.words import summary
 from tests.features.traces.read.documents import Event, about, document, loaded, x
 from tests.parsers.dumps import Recorder
 
@@ -80,3 +82,27 @@ def test_beside_dumps_the_nearest_run_is_read(tmp_path: Path) -> None:
     assert dataset.traces.height == 3 and dataset.attempt == 0
     used = dataset.files.filter("used")
     assert set(used["attempt"]) == {0} and sum(".pt." in path for path in used["path"]) == 3
+
+
+def sized(rank: int, world: int) -> dict[str, Any]:
+    """Metadata of a rank of a job of that size."""
+    return about(rank, groups=[("0", range(world))]) | {
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world}
+    }
+
+
+def test_jobs_of_different_sizes_are_two_jobs(tmp_path: Path) -> None:
+    files = {
+        f"{folder}/r.json": document(step(number * RUN_US, 500 + number), sized(rank, world))
+        for number, (folder, rank, world) in enumerate((("control", 3, 8), ("test", 1, 2)))
+    }
+    dataset = loaded(tmp_path, files)
+    assert (dataset.world_size, dataset.seen_ranks, dataset.unseen_ranks) == (2, (1,), (0,))
+    assert "attempt 0 is another job, of 8 ranks: read it with --attempt 0" in summary(dataset)
+
+
+@pytest.mark.parametrize(("hours", "ranks"), [(0.5, (0, 1, 2, 3)), (30, (0, 1))])
+def test_other_ranks_hours_apart_are_of_another_run(hours: float, ranks: tuple[int, ...], tmp_path: Path) -> None:
+    at = {0: hours * 3.6e9, 1: hours * 3.6e9, 2: 0, 3: 0}
+    files = {f"r{r}.json": document(step(begin + r, 500 + r), sized(r, 4)) for r, begin in at.items()}
+    assert loaded(tmp_path, files).seen_ranks == ranks

@@ -49,6 +49,7 @@ def test_groups_larger_than_what_was_traced_are_not_healthy(tmp_path: Path) -> N
         events = [x("user_annotation", f"ProfilerStep#{n}", 1000 * n, 900) for n in range(6)]
         for n in range(6):
             events += all_reduce(1000 * n + 100, 7 + n, ranks=range(4))
+            events.append(kernel("gemm", 1000 * n + 300, 500, 100 + n))
         return document(events, {**about(None), "distributedInfo": {"rank": rank}})
 
     analysis = analyse(loaded(tmp_path, {f"rank{rank}.json": trace(rank) for rank in range(2)}))

@@ -16,7 +16,7 @@ from rankscope.assemble.op_names import P2P_OPS
 from rankscope.features.traces.rows.trace_window import ABSOLUTE_NS, TraceWindow
 from rankscope.parsers.safe_values import RANK_LIMIT
 from rankscope.schema.tables import ATTEMPTS
-from rankscope.text.wording import moment
+from rankscope.text.wording import moment, plural
 
 DEFAULT_GROUP = "default_pg"
 MOST_COMPARED = 64
@@ -178,7 +178,11 @@ def uses_loops(window: TraceWindow) -> bool:
     return any(not run.startswith(("send", "recv")) for run in runs)
 
 
-# Runs of the job whose traces are in one tree: the same ranks, traced again by other processes at a later time.
+# Runs of the job whose traces are in one tree: the same ranks, traced again by other processes at a later time. Traces
+# of another size of the job, or of other ranks and processes hours apart, are of another run, too.
+
+LONGEST_PAUSE_NS = 3600 * 10**9
+"""Longest time between two traces of one run by different processes: clocks of hosts differ by far less."""
 
 
 @dataclass
@@ -198,6 +202,16 @@ class TraceRun:
         tags = {w.source.tag for w in self.windows}
         return (tags.pop() if len(tags) == 1 else None) or moment(self.bounds[1])
 
+    @property
+    def world_sizes(self) -> set[int]:
+        """The sizes of the job that its traces tell."""
+        return {w.content.about.world_size for w in self.windows if w.content.about.world_size}
+
+    @property
+    def all_processes(self) -> set[tuple[str, int | None]]:
+        """The processes of all ranks."""
+        return {(w.host, w.pid) for w in self.windows}
+
     def processes(self, rank: int | None) -> set[tuple[str, int | None]]:
         """The processes of a rank."""
         return {(w.host, w.pid) for w in self.windows if w.source.rank == rank}
@@ -206,8 +220,8 @@ class TraceRun:
 def split_trace_runs(windows: Sequence[TraceWindow]) -> list[TraceRun]:
     """The runs, oldest first; windows whose ranks are claimed, and whose clocks are settled.
 
-    Windows that overlap in time are of one run, and so are those of one process. Windows without a date are of the
-    newest run.
+    Windows that overlap in time are of one run, and so are those of one process of a job of one size. Windows without
+    a date are of the newest run.
     """
     dated = sorted((w for w in windows if w.bounds[0] >= ABSOLUTE_NS), key=lambda w: (w.bounds, w.source.shown))
     runs: list[TraceRun] = []
@@ -243,7 +257,13 @@ def _restarted(before: TraceRun, after: TraceRun) -> bool:
     tags = [{w.source.tag for w in run.windows} - {None} for run in (before, after)]
     if all(tags) and tags[0].isdisjoint(tags[1]):
         return True
+    worlds = [run.world_sizes for run in (before, after)]
+    if all(worlds) and worlds[0].isdisjoint(worlds[1]):
+        return True
     claimed = [{w.source.rank for w in run.windows} for run in (before, after)]
+    # no collective is in two traces that far apart
+    if after.bounds[0] - before.bounds[1] > LONGEST_PAUSE_NS and None not in claimed[0] | claimed[1]:
+        return not before.all_processes & after.all_processes
     if claimed[0] == claimed[1] == {None} and len(before.windows) != len(after.windows):
         return False
     shared = [(before.processes(rank), after.processes(rank)) for rank in claimed[0] & claimed[1]]
@@ -273,9 +293,12 @@ def _common(one: tuple[int, int], other: tuple[int, int]) -> int:
 
 
 def trace_attempts(runs: Sequence[TraceRun]) -> pl.DataFrame:
-    """A row for each run, columns of ATTEMPTS; none for a single run."""
+    """A row for each run, columns of ATTEMPTS; none for a single run. Runs of several sizes are of several jobs."""
+    worlds = [max(run.world_sizes, default=None) for run in runs]
+    several = len(set(worlds) - {None}) > 1
     rows = [
-        {"attempt": i, "label": run.label, "newest_ns": run.bounds[1], "dumps": len(run.windows)}
-        for i, run in enumerate(runs)
-    ]
+        {"attempt": i, "label": run.label, "newest_ns": run.bounds[1], "dumps": len(run.windows),
+         "job": f"of {plural(world, 'rank')}" if several and world else None}
+        for i, (run, world) in enumerate(zip(runs, worlds, strict=True))
+    ]  # fmt: skip
     return pl.DataFrame(rows if len(rows) > 1 else [], schema=ATTEMPTS)

@@ -71,10 +71,11 @@ def align_clocks(matching: Matching, traces: pl.DataFrame, paths: Mapping[int, s
     left = [paths.get(file, "?") for file in traces["file"].to_list() if file not in offsets]
     more = f" and {plural(len(left) - MOST_NAMED, 'other file')}" if len(left) > MOST_NAMED else ""
     named = ", ".join(left[:MOST_NAMED])
+    several = left and traces["rank"].n_unique() > 1
     doubts = [
         *_loose(loose, paths),
         *_moved_devices(devices, paths),
-        *([f"no clock for {named}{more}: no operation of them was matched to another rank"] if left else []),
+        *([f"no clock for {named}{more}: no operation of them was matched to another rank"] if several else []),
     ]
     one_host = len(hosts) == len(files) and len(set(hosts.values())) == 1
     resolution = int(traces.select(pl.col("resolution_ns").max()).item() or 0)

@@ -24,8 +24,9 @@ from rankscope.features.traces.rules.model import COUNTERS, PATTERN_JOINT, PATTE
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
 _FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")
-_ACTIVITIES = (
-    (re.compile(r"data_?load|dataset|_next_data|__next__|collate|prefetch", re.IGNORECASE), "data loading"),
+DATA_LOADING = "data loading"
+ACTIVITIES = (
+    (re.compile(r"data_?load|dataset|_next_data|__next__|collate|prefetch", re.IGNORECASE), DATA_LOADING),
     (re.compile(r"\bgc\b|garbage|^<built-in (?:function|method) collect\b", re.IGNORECASE), "garbage collection"),
     (re.compile(r"checkpoint|save_state|torch\.save|state_dict", re.IGNORECASE), "checkpointing"),
     (re.compile(r"compile|dynamo|inductor", re.IGNORECASE), "compiling"),
@@ -134,7 +135,7 @@ def span_text(name: str) -> str:
 
 def activity_name(names: list[str]) -> str:
     """The activity that the names of a stack show, innermost first; "" if there is none."""
-    return next((what for name in names for pattern, what in _ACTIVITIES if pattern.search(name)), "")
+    return next((what for name in names for pattern, what in ACTIVITIES if pattern.search(name)), "")
 
 
 MOST_PATTERNS = 100

@@ -11,6 +11,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.late_ranks import FEWEST_UNITS
 from rankscope.analysis.model import Analysis, Evidence, Finding, GroupRef, Status
 from rankscope.analysis.places import Places
+from rankscope.features.traces.rules.host_bound import host_findings, host_shares, is_headline
 from rankscope.features.traces.rules.lateness import MATCH_COLUMNS, communication_spans, most_frequent_last
 from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.features.traces.rules.trace_story import TraceStory, group_label
@@ -207,7 +208,9 @@ def with_traces(facts: Facts, analysis: Analysis) -> Analysis:
     story, dataset = TraceStory(facts.dataset), facts.dataset
     places = Places(dataset)
     writer, links = StragglerWriter(story, places), link_findings(story, places)
-    late, rest = writer.findings(), [*links, *writer.suspects()]
+    shares = host_shares(story.spans, story.steps)
+    bound = host_findings(shares, nameless=dataset.from_traces and not dataset.seen_ranks)
+    late, rest = writer.findings(), [*links, *writer.suspects(), *bound]
     worse = any(f.severity == "critical" for f in analysis.findings)
     if worse:
         late = [replace(f, root_cause=False) for f in late]
@@ -220,6 +223,8 @@ def with_traces(facts: Facts, analysis: Analysis) -> Analysis:
         shared = places.shared(slow)
         return replace(told, status="slow", verdict=slow[0].title + (f"; {shared.short}" if shared else ""))
     status, verdict = _quiet(story, links)
+    if bound and not links and is_headline(shares):
+        status, verdict = "slow", bound[0].title
     if dataset.from_traces:
         return replace(told, status=status, verdict=verdict)
     if analysis.status == "healthy" and story.lost is not None:
