@@ -136,6 +136,9 @@ FRAME_PATTERNS = (
     FramePattern(2, "collective", "waiting for other ranks, in {}",
         r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|GroupEnd|CommInit\w*|CommSplit)\w*|gloo::.*|"
         r"c10d::ProcessGroup.*|c10d::Work::.*", native=True),
+    FramePattern(2, "collective", "waiting for other ranks, in {}",
+        r"ccl_(all|reduce|broadcast|barrier|send|recv)\w*|Hccl(All|Reduce|Broadcast|Scatter|Send|Recv|Barrier)\w*|"
+        r"P?MPI_(All|Reduce|Gather|Scatter|B|Send|Recv|Wait)\w*", native=True),
     FramePattern(3, "debugger", "in a debugger", r"interaction|_?cmdloop|set_trace", r"^(.*/)?(pdb|bdb|cmd|code)\.py$"),
     FramePattern(3, "compile", "building an extension",
         r"load|load_inline|_jit_compile|_write_ninja\w*|_run_ninja\w*|wait",

@@ -49,7 +49,7 @@ def verdict(scene: Scene, findings: Sequence[Finding]) -> tuple[Status, str]:
     dataset = scene.facts.dataset
     critical = [f for f in findings if f.severity == "critical"]
     causes = [f for f in critical if f.root_cause]
-    if not dataset.seen_ranks and not dataset.told_by_logs:
+    if (not dataset.seen_ranks or dataset.from_samples) and not dataset.told_by_logs:
         # stacks of one moment prove no hang, unless the ranks took them for standing still
         stands = bool(causes) and bool(dataset.threads["tool"].eq_missing(AT_STANDSTILL).all())
         status: Status = _of_causes(causes, scene.places)[0] if stands else "unknown"

@@ -20,7 +20,7 @@ def run(source: JobSource, *, rank: int | None, export: str | None, force: bool)
     refuse_existing(export, force)
     with ProgressLine() as narrator:
         dataset = source.read(narrator)
-    tree = share_tree(dataset)
+    tree = share_tree(dataset, or_by_pid=True)
     if tree is None:
         raise click.ClickException(
             f"{source.title}: no stacks over time of a known rank; rankscope stacks --record 30 -o DIR takes them on "

@@ -23,6 +23,9 @@ class InputKind:
     """Its position in that line."""
     begins: str = ""
     """Function (first bytes) -> whether a file of this kind can begin so; "" without such a test."""
+    begins_later: str = ""
+    """Function (all bytes of a small file) -> whether a file is of this kind that no test of first bytes knows: people
+    write above what they paste."""
     decode: str = ""
     """Function (bytes) -> content; raises NotThisKindError, or NotADumpError, for another kind."""
     read: str = ""
@@ -94,6 +97,7 @@ PY_SPY = InputKind(
     noun="py-spy dump",
     place=3,
     begins="features.stacks.py_spy.decode:looks_like_snapshot",
+    begins_later="features.stacks.py_spy.decode:holds_stacks",
     decode="features.stacks.py_spy.decode:decode_snapshot",
     restore="features.stacks.py_spy.model:snapshot_from",
     shown_as="features.stacks.py_spy.model:shown_kind",

@@ -200,13 +200,20 @@ class Dataset(JobTables):
         return not self.parameters.is_empty() and not told and self.memory.is_empty()
 
     @cached_property
+    def from_samples(self) -> bool:
+        """Whether there are stacks over time, and nothing else that tells of ranks."""
+        others = (self.dumps, self.threads, self.memory, self.parameters, self.snapshots)
+        told = self.has_logs or self.has_traces or self.has_tensors or not all(table.is_empty() for table in others)
+        return not self.samples.is_empty() and not told
+
+    @cached_property
     def from_traces(self) -> bool:
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
         return self.has_traces and self.dumps.is_empty() and not self.has_logs
 
     @cached_property
     def seen_ranks(self) -> tuple[int, ...]:
-        """Ranks with a flight recorder dump, sorted; without any dump, the ranks in logs or traces."""
+        """Ranks with a flight recorder dump, sorted; without any dump, the ranks in logs, traces or samples."""
         told = self.frontiers if self.from_logs else self.dumps
         if self.from_tensors:
             told = self.tensors
@@ -214,6 +221,8 @@ class Dataset(JobTables):
             told = self.memory
         if self.from_parameters:
             told = self.parameters
+        if self.from_samples:
+            told = self.samples
         if self.from_traces:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
@@ -244,6 +253,8 @@ class Dataset(JobTables):
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
         if self.from_logs or self.from_traces or self.from_tensors or self.from_memory or self.from_parameters:
+            return ()
+        if self.from_samples:
             return ()
         if self.dumps.is_empty() and not self.snapshots.is_empty():
             return ()

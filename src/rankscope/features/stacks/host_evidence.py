@@ -38,7 +38,7 @@ def with_host_stacks(findings: Sequence[Finding], scene: Scene) -> list[Finding]
     if not hosts:
         return [*findings, *_unranked(facts)] if facts.dataset.told_by_logs else [*_unranked(facts), *findings]
     if not facts.dataset.seen_ranks:
-        alone = _standstill(facts, hosts) or find_alone(hosts, _beside(facts, hosts))
+        alone = _standstill(facts, hosts) or find_alone(hosts, _beside(facts, hosts), unranked_stacks(facts.dataset))
         return [replace(f, id=f"f{i}") for i, f in enumerate([alone, *findings], 1)]
     if not any(finding.root_cause for finding in findings):
         standstill = None if scene.moves else _standstill(facts, hosts)

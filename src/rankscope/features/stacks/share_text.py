@@ -16,6 +16,7 @@ from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
 
+PAIR = 2
 BAR = 10
 """Cells of the bar of a whole."""
 LEAST_SHARE = 0.01
@@ -43,8 +44,12 @@ def share_section(tree: ShareTree, rank: int | None = None) -> Section:
         wraps=True,
         more=f"and {plural(left, 'more call')}: --export writes all of them" if left > 0 else "",
     )
-    differences = [Prose("no rank differs from the others")] if differing is None else _differences(tree, differing)
-    title = f"stacks over time of {ranks_text(tree.ranks)}: {each} samples of each main thread"
+    differences: Sequence[Block] = [Prose(f"no {'process' if tree.by_pid else 'rank'} differs from the others")]
+    if differing is not None:
+        differences = _differences(tree, differing)
+    elif len(tree.ranks) == PAIR and rank_differences(tree, tree.ranks[1]):
+        differences = [Prose("of two neither is the odd one"), *_differences(tree, tree.ranks[1])]
+    title = f"stacks over time of {tree.named(tree.ranks)}: {each} samples of each main thread"
     return Section(title, (*differences, calls))
 
 
@@ -54,7 +59,7 @@ def _differences(tree: ShareTree, rank: int) -> Sequence[Block]:
     longer, shorter = ([one for one in found if (one.more > 0) == more][:MOST_DIFFERENCES] for more in (True, False))
     return [
         Grid(
-            title=f"rank {rank} is {word} than the others in",
+            title=f"{tree.named([rank])} is {word} than the others in",
             head=("share", "others", "call"),
             rows=[(f"{one.own:.0%}", f"{one.others:.0%}", _called(one)) for one in differences],
             numbers=(0, 1),
@@ -62,7 +67,7 @@ def _differences(tree: ShareTree, rank: int) -> Sequence[Block]:
         )
         for word, differences in (("more", longer), ("less", shorter))
         if differences
-    ] or [Prose(f"rank {rank} does what the others do")]
+    ] or [Prose(f"{tree.named([rank])} does what the others do")]
 
 
 def _called(one: ShareDifference) -> str:
@@ -125,7 +130,7 @@ def folded_text(tree: ShareTree) -> bytes:
     lines = Counter[str]()
     for rank, frames, count in tree.stacks:
         names = [f"{plain(f.function)} ({plain(f.file)}:{f.line})".replace(";", ",") for f in frames]
-        lines[";".join([f"rank {rank}", *names])] += count
+        lines[";".join([tree.named([rank]), *names])] += count
     return "".join(f"{stack} {count}\n" for stack, count in lines.items()).encode("utf-8", "replace")
 
 
@@ -138,7 +143,7 @@ def speedscope_profile(tree: ShareTree, name: str) -> bytes:
         samples = [[numbers.setdefault(frame, len(numbers)) for frame in frames] for frames, _ in own]
         weights = [count for _, count in own]
         profiles.append({
-            "type": "sampled", "name": f"rank {rank}", "unit": "none", "startValue": 0, "endValue": sum(weights),
+            "type": "sampled", "name": tree.named([rank]), "unit": "none", "startValue": 0, "endValue": sum(weights),
             "samples": samples, "weights": weights,
         })  # fmt: skip
     frames = [{"name": plain(f.function), "file": plain(f.file), "line": f.line} for f in numbers]

@@ -36,8 +36,12 @@ class LogContext:
     """Whether the logs tell anything else."""
 
 
-def find_alone(hosts: Mapping[int, HostStack], beside: LogContext) -> Finding:
-    """One finding: the rank that stands apart if it is clear which, else the pattern of the hosts."""
+def find_alone(hosts: Mapping[int, HostStack], beside: LogContext, unranked: Sequence[UnrankedStack] = ()) -> Finding:
+    """One finding: the rank that stands apart if it is clear which, else the pattern of the hosts.
+
+    `unranked` are processes beside them whose ranks nothing tells: if all of these wait for others, a rank that does
+    not is a candidate.
+    """
     pattern = find_pattern(hosts)
     found = stack_sites(hosts.values())
     text = pattern.text if pattern else f"rank {found[0].first.rank} is {host_text(found[0].first)}"
@@ -45,6 +49,10 @@ def find_alone(hosts: Mapping[int, HostStack], beside: LogContext) -> Finding:
     few = tuple(sorted(beside.unanswered)) if len(beside.unanswered) < len(hosts) else ()
     mute = f"{ranks_text(few)} gave no answer; " if few else ""
     apart = _candidates(hosts, pattern.leaving if pattern else (), beside.waited)
+    others = [process.host for process in unranked]
+    if others and all(host.communicates for host in others):
+        apart = tuple(sorted({*apart, *(r for r, host in hosts.items() if not host.communicates)} - beside.waited))
+        text += f"; {plural(len(others), 'process')} without a known rank {host_text(others[0])}"
     finding = Finding(
         kind="missing-dump",
         severity="warning",

@@ -12,6 +12,7 @@ from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.operations import LaterStacks
 from rankscope.assemble.rank_files import FileOwner, rank_files
 from rankscope.assemble.sources import SourceFile
+from rankscope.features.stacks.py_spy.thread_roles import rank_in
 from rankscope.features.stacks.samples.model import StackProfile
 from rankscope.schema.tables import SAMPLES
 
@@ -33,6 +34,12 @@ def _rows(
 ) -> Iterator[tuple[Any, ...]]:
     for place, source, content in rank_files(sources, StackProfile, chosen, pattern, lambda *_: FileOwner()):
         source.used = True
+        titled = {pid: rank_in(command, "") for pid, command in content.commands.items()}
+        several = len({row.pid for row in content.stacks}) > 1
         for row in content.stacks:
             number = stacks.number(content.frames[at] for at in row.frames)
-            yield source.rank, row.pid, row.thread, row.thread_id, number, row.times, place
+            # of several processes, the name of the file can be the rank of none
+            rank = titled.get(row.pid, None if several else source.rank) if row.pid is not None else source.rank
+            if rank is None and not several:
+                rank = source.rank
+            yield rank, row.pid, row.thread, row.thread_id, number, row.times, place

@@ -17,12 +17,16 @@ import polars as pl
 from rankscope.analysis.model import Evidence, Finding
 from rankscope.analysis.verdict import Scene
 from rankscope.schema import Dataset, Frame
+from rankscope.text.wording import ranks_text
 
 FEWEST_DUMPS = 2
 """Fewest dumps of a process that are stacks over time."""
 MAIN = "MainThread"
 MOST_FRAMES = 256
 """Outermost frames of a stack in the tree."""
+MOST_PIDS = 8
+_SERVES = frozenset({"_worker_loop"})
+"""Functions of processes that serve another one: workers of a data loader."""
 _BOOTSTRAP = "threading.py"
 """File of the outermost frame of every thread but the first."""
 LEAST_DIFFERENCE = 0.1
@@ -65,6 +69,15 @@ class ShareTree:
     """Number of samples of each rank."""
     stacks: tuple[tuple[int, tuple[Frame, ...], int], ...]
     """(rank, frames with the outermost first, count) of all samples."""
+    by_pid: bool = False
+    """No rank is known: process ids stand in place of ranks."""
+
+    def named(self, ranks: Sequence[int]) -> str:
+        """ "ranks 0-3", or "processes 100, 101"."""
+        if not self.by_pid:
+            return ranks_text(ranks)
+        more = f" and {len(ranks) - MOST_PIDS} more" if len(ranks) > MOST_PIDS else ""
+        return f"process{'es' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MOST_PIDS]))}{more}"
 
 
 @dataclass(frozen=True)
@@ -82,9 +95,11 @@ class ShareDifference:
         return self.own - self.others
 
 
-def share_tree(dataset: Dataset) -> ShareTree | None:
-    """The tree of the ranks of a job; None without stacks over time."""
-    counted = _counts(dataset)
+def share_tree(dataset: Dataset, *, or_by_pid: bool = False) -> ShareTree | None:
+    """The tree of the ranks of a job, or of its processes if no rank is known; None without stacks over time."""
+    counted, by_pid = _counts(dataset), False
+    if not counted and or_by_pid:
+        counted, by_pid = _counts_by_pid(dataset), True
     if not counted:
         return None
     samples: defaultdict[int, int] = defaultdict(int)
@@ -100,7 +115,19 @@ def share_tree(dataset: Dataset) -> ShareTree | None:
             node.shares[rank] = node.shares.get(rank, 0.0) + part
             if count > best.get(id(node), 0):
                 best[id(node)], node.frame = count, frame
-    return ShareTree(root, tuple(sorted(samples)), dict(samples), tuple(counted))
+    return ShareTree(root, tuple(sorted(samples)), dict(samples), tuple(counted), by_pid)
+
+
+def _counts_by_pid(dataset: Dataset) -> list[tuple[int, tuple[Frame, ...], int]]:
+    """As `_counts`, with process ids, if profiles tell those and no rank. Processes that serve another are left out."""
+    rows = dataset.samples.filter(pl.col("rank").is_null() & pl.col("pid").is_not_null())
+    found = [
+        (pid, tuple(reversed(stack))[:MOST_FRAMES], count)
+        for pid, thread, stack_id, count in rows.select("pid", "thread", "stack_id", "count").iter_rows()
+        if (stack := dataset.stack(stack_id)) and _is_main(thread, stack)
+    ]
+    serving = {pid for pid, frames, _ in found if any(frame.function in _SERVES for frame in frames)}
+    return [row for row in found if row[0] not in serving]
 
 
 def _counts(dataset: Dataset) -> list[tuple[int, tuple[Frame, ...], int]]:

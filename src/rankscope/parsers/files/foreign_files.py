@@ -49,10 +49,7 @@ FOREIGN_KINDS = (
     ForeignKind("a trace in Perfetto's binary form", TRACE, name=r"\.(?:pftrace|perfetto-trace)"),
     ForeignKind("samples of perf", STACKS, rb"PERFILE2"),
     ForeignKind("a profile of memray: it holds memory", STACKS, rb"memray\x00"),
-    ForeignKind(
-        "a flame graph: it holds how often functions were seen, not where each rank is", STACKS,
-        rb"(?s:.{0,200})<!DOCTYPE svg|\s*<svg ", r"\.svg",
-    ),
+    ForeignKind("stacks of austin in its binary form", "convert it with mojo2austin IN OUT.austin", rb"MOJ[\x01-\x09]"),
     ForeignKind("an event file of TensorBoard", LOGS, name=r"events\.out\.tfevents\.[\w.\-]{1,200}"),
     ForeignKind(
         "the database that torchfrtrace writes with -o, which only torch can read", DUMPS,

@@ -237,7 +237,12 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
         return place.found(UNKNOWN, foreign) if first else None
     kinds = kinds_of(head, place.size)
     if TRACE not in kinds and head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        stream, kinds = _later_kinds(stream, place, kinds)
+        # whoever saves a trace anew may put keys of his own before its events, which look like those of another kind
+        stream, begin = _begin_of(stream, place)
+        kinds = [TRACE] if _EVENTS.search(begin) is not None else kinds
+    elif not kinds and len(head) < place.size <= PASTE_BYTES and not place.part:
+        stream, begin = _begin_of(stream, place)
+        kinds = [kind for kind in INPUTS.values() if kind.begins_later and function(kind.begins_later)(begin)]
     if not kinds and head:
         parts = None if place.depth or place.inner else (place.part, place.parts)
         found: DecodedFile | None = function(TEXT.read)(stream, place.size, parts, place.named, place.given)
@@ -259,23 +264,21 @@ def _whole(stream: IO[bytes], head: bytes, kinds: list[InputKind], place: _FileP
     return _of_kinds(stream, kinds, place) if kinds else place.found(UNKNOWN, UNKNOWN_KIND)
 
 
+PASTE_BYTES = 256 << 10
+"""Most bytes of a text that somebody pasted; larger ones are logs."""
 LATER_BYTES = 4 << 20
 """Bytes in which the list of events of a trace is searched, behind metadata of any kind."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 
-def _later_kinds(stream: IO[bytes], place: _FilePlace, kinds: list[InputKind]) -> tuple[IO[bytes], list[InputKind]]:
-    """The stream at its beginning, and the kinds of a document: a trace if it has a list of events, else `kinds`.
-
-    Whoever saves a trace anew may put keys of his own before its events, which look like those of another kind.
-    """
+def _begin_of(stream: IO[bytes], place: _FilePlace) -> tuple[IO[bytes], bytes]:
+    """The stream at its beginning, and what it begins with."""
     begin = stream.read(LATER_BYTES)
-    kinds = [TRACE] if _EVENTS.search(begin) is not None else kinds
     # a member of a tar stream does not even tell whether it is seekable
     if not place.inner and stream.seekable():
         stream.seek(0)
-        return stream, kinds
-    return streams.replayed(begin, stream), kinds
+        return stream, begin
+    return streams.replayed(begin, stream), begin
 
 
 def _streamed(kind: InputKind, stream: IO[bytes], place: _FilePlace) -> FileContent | None:

@@ -16,6 +16,7 @@ from rankscope.features.stacks.captured_stacks import decode_captured, looks_lik
 from rankscope.features.stacks.py_spy import stack_texts
 from rankscope.features.stacks.py_spy.frame_interning import SnapshotCollector, valid_pid
 from rankscope.features.stacks.py_spy.model import Snapshot
+from rankscope.features.stacks.py_spy.pasted_stacks import decode_pasted, looks_like_pasted
 from rankscope.features.stacks.py_spy.thread_roles import roles_of
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.safe_values import safe_integer, safe_text, safe_truth
@@ -33,6 +34,12 @@ _LOGGED = re.compile(
     rb"|^\(\w[^()\n]{0,120}\bpid=\d"
 )
 """Lines of a log: dumps below them are parts of it."""
+_PLAIN = re.compile(
+    rb"(?m)^(?:\xef\xbb\xbf)?[ \t]*(?:\x1b\[[0-9;]*m)*Process (?:\x1b\[[0-9;]*m)*\d{1,10}"
+    rb"|\A(?:\xef\xbb\xbf)?\s*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)"
+)
+_MAINS = re.compile(rb'(?m)^[ \t]*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \([a-z+]{1,32}\): "MainThread"')
+_TELLS_MORE = re.compile(rb"NCCL |\[rank\d|Traceback \(most recent call last|Error: |Exception|Process \d{1,10}: ")
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
 
 
@@ -50,7 +57,14 @@ def looks_like_snapshot(head: bytes) -> bool:
     if begun is not None and _LOGGED.search(head[: begun.start()]) is not None:
         return False
     # a command line may be longer than these first bytes
-    return begun is not None and (not begun[1] or len(head) >= 512 or _NEXT.search(head, begun.end()) is not None)
+    if begun is not None and (not begun[1] or len(head) >= 512 or _NEXT.search(head, begun.end()) is not None):
+        return True
+    return looks_like_pasted(head) and _LOGGED.search(head) is None
+
+
+def holds_stacks(data: bytes) -> bool:
+    """Whether a text holds stacks, and no lines of a log, which may tell more than they."""
+    return looks_like_pasted(data) and _LOGGED.search(data) is None and _TELLS_MORE.search(data) is None
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
@@ -58,9 +72,22 @@ def decode_snapshot(data: bytes) -> Snapshot:
     if looks_like_captured(data):
         return decode_captured(data)
     first = _JSON.search(data)
-    snapshot = decode_document(data, first.start()) if first is not None else stack_texts.decode_texts(data)
+    if first is not None:
+        snapshot = decode_document(data, first.start())
+    elif looks_like_pasted(data) and _is_plain(data) is None:
+        snapshot = decode_pasted(data)
+    else:
+        snapshot = stack_texts.decode_texts(data)
     snapshot.roles = roles_of(snapshot)
     return snapshot
+
+
+def _is_plain(data: bytes) -> re.Match[bytes] | None:
+    """The first process or thread of a dump as py-spy prints it; None where it stands behind other signs, or where only
+    threads of several processes do."""
+    plain = _PLAIN.search(data)
+    several = len(_MAINS.findall(data)) > 1 and _TEXT.search(data) is None
+    return None if several else plain
 
 
 # Dumps as JSON: a list of threads for each process; a file may have several lists, and the last may be torn.

@@ -1,7 +1,10 @@
-"""Decoder of profiles of stacks: folded lines, and JSON of speedscope.
+"""Decoder of profiles of stacks: folded lines, of py-spy and of austin, JSON of speedscope, and flame graphs.
 
     process 26528:"python train.py";thread (26528): MainThread;<module> (train.py:12);step (train.py:10) 51
+    P26528;T0:26528;/ws/train.py:<module>:12;/ws/train.py:step:10 10073
 
+With `--subprocesses` a line begins with all processes above its own. austin tells microseconds, and its interval in a
+line `# interval: 10000`.
 Source: py-spy's src/flamegraph.rs and src/speedscope.rs, files that py-spy 0.4.2 made, and speedscope's schema.
 """
 
@@ -14,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from rankscope.features.stacks.samples.flame_graphs import flame_stacks, looks_like_flame_graph
 from rankscope.features.stacks.samples.model import StackCount, StackProfile
 from rankscope.parsers.contents import NotThisKindError, StackFrame
 from rankscope.parsers.safe_values import TEXT_LIMIT, safe_integer, safe_text
@@ -21,18 +25,23 @@ from rankscope.text.secrets import clip
 from rankscope.text.wording import plural
 
 MOST_STACKS = 100_000
+MOST_PROCESSES = 1 << 16
 MOST_FRAMES = 256
 """Frames kept of one stack, the innermost."""
 _FRAME = rb"[^;\n]{1,300} \([^;\n]{1,300}:\d{1,7}\)"
 _FOLDED = re.compile(
-    rb'(?:process \d{1,10}:"[^\n]{0,2000}?";)?(?:thread \([^;\n]{1,40}\)(?:: [^;\n]{0,200})?;)?'
+    rb'(?:process \d{1,10}:"[^\n]{0,2000}?";){0,8}(?:thread \([^;\n]{1,40}\)(?:: [^;\n]{0,200})?;)?'
     + _FRAME + rb"(?:;[^;\n]{1,600}){0,600} \d{1,12}\r?(?:\n|\Z)"
 )  # fmt: skip
+_AUSTIN = re.compile(
+    rb"(?:# [a-z_]{1,40}: [^\n]{0,500}\r?\n|\r?\n){0,40}"
+    rb"P\d{1,10};T(?:\d{1,4}:)?[0-9a-fA-Fx]{1,18}(?:;[^\n]{0,8000})?(?: \d{1,15}\r?(?:\n|\Z)|\Z)"
+)
 _SPEEDSCOPE = re.compile(
     rb'\s*\{(?s:.{0,300}?)(?:https://www\.speedscope\.app/file-format-schema|"exporter"\s*:\s*"(?:speedscope|py-spy))'
 )
 _LINE = re.compile(r"(?P<stack>.+) (?P<count>\d{1,12})\s*$")
-_PROCESS = re.compile(r'process (\d{1,10}):".*?";')
+_PROCESS = re.compile(r'process (\d{1,10}):"(.*?)";')
 _THREAD = re.compile(r"thread \((?:0x)?(\w{1,20})\)(?:: (.*))?$")
 _PLACED = re.compile(r"(?P<name>.+) \((?P<file>.{1,1000}?)(?::(?P<line>\d{1,9}))?\)$")
 _PROFILE = re.compile(r'(?:Process (?P<pid>\d{1,10}) )?(?:Thread (?P<thread>\w{1,20}))?(?: "(?P<name>.{0,200})")?')
@@ -41,7 +50,7 @@ Key = tuple[str, int | None, int | None, tuple[int, ...]]
 
 def looks_like_profile(head: bytes) -> bool:
     """Whether the first bytes begin folded stacks with places, or a profile of speedscope."""
-    return _FOLDED.match(head) is not None or _SPEEDSCOPE.match(head) is not None
+    return any(form.match(head) is not None for form in (_FOLDED, _SPEEDSCOPE, _AUSTIN)) or looks_like_flame_graph(head)
 
 
 def decode_profile(data: bytes) -> StackProfile:
@@ -49,6 +58,11 @@ def decode_profile(data: bytes) -> StackProfile:
     collector = _StackCollector()
     if data.lstrip()[:1] == b"{":
         _read_speedscope(data, collector)
+    elif looks_like_flame_graph(data):
+        for stack, count in flame_stacks(data):
+            _add_folded(";".join(stack), count, collector)
+    elif _AUSTIN.match(data) is not None:
+        _read_austin(data.decode("utf-8", "replace").splitlines(), collector)
     else:
         _read_folded(data.decode("utf-8", "replace").splitlines(), collector)
     if not collector.counts:
@@ -62,7 +76,22 @@ class _StackCollector:
     def __init__(self) -> None:
         self.frames: dict[StackFrame, int] = {}
         self.counts: Counter[Key] = Counter()
+        self.commands: dict[int, str] = {}
         self.lost = self.over = 0
+        self._folded: dict[str, int] = {}
+
+    def folded(self, part: str) -> int:
+        """The number of a frame as "step (train.py:10)"."""
+        if part not in self._folded:
+            placed = _PLACED.match(part)
+            told = (part, "", 0) if placed is None else (placed["name"], placed["file"], int(placed["line"] or 0))
+            self._folded[part] = self.frame(*told)
+        return self._folded[part]
+
+    def command(self, pid: int | None, command: str) -> None:
+        """Notes the command line, or the title, of a process."""
+        if pid is not None and command and len(self.commands) < MOST_PROCESSES:
+            self.commands.setdefault(pid, command)
 
     def frame(self, name: str, file: str, line: int) -> int:
         """The number of a frame."""
@@ -81,7 +110,8 @@ class _StackCollector:
         notes = [f"{plural(self.lost, 'line')} not read" if self.lost else ""]
         notes.append(f"only the first {MOST_STACKS:,} stacks kept" if self.over else "")
         stacks = [StackCount(*key, count) for key, count in self.counts.items()]
-        return StackProfile(list(self.frames), stacks, "; ".join(filter(None, notes)) or None)
+        problem = "; ".join(filter(None, notes)) or None
+        return StackProfile(list(self.frames), stacks, problem, self.commands)
 
 
 def _text(value: str) -> str:
@@ -89,24 +119,48 @@ def _text(value: str) -> str:
 
 
 def _read_folded(lines: Iterable[str], collector: _StackCollector) -> None:
-    known: dict[str, int] = {}
     for line in lines:
         found = _LINE.match(line)
         if found is None:
             collector.lost += bool(line.strip())
-            continue
-        stack, pid, thread, name = found["stack"], None, None, ""
-        if (process := _PROCESS.match(stack)) is not None:
-            pid, stack = int(process[1]), stack[process.end() :]
-        parts = stack.split(";")
-        if (told := _THREAD.match(parts[0])) is not None:
-            thread, name, parts = _thread_id(told[1]), _text(told[2] or ""), parts[1:]
-        for part in parts:
-            if part not in known:
-                known[part] = _frame_of(part, collector)
-        own = tuple(known[part] for part in reversed(parts[-MOST_FRAMES:]))
-        if own:
-            collector.add((name, thread, pid, own), int(found["count"]))
+        else:
+            _add_folded(found["stack"], int(found["count"]), collector)
+
+
+def _add_folded(stack: str, count: int, collector: _StackCollector) -> None:
+    """Adds a stack of py-spy; of the processes in front of it, the last is its own."""
+    pid, command, thread, name = None, "", None, ""
+    while (process := _PROCESS.match(stack)) is not None:
+        pid, command, stack = int(process[1]), _text(process[2]), stack[process.end() :]
+    parts = stack.split(";")
+    if (told := _THREAD.match(parts[0])) is not None:
+        thread, name, parts = _thread_id(told[1]), _text(told[2] or ""), parts[1:]
+    own = tuple(collector.folded(part) for part in reversed(parts[-MOST_FRAMES:]) if part)
+    if own:
+        collector.command(pid, command)
+        collector.add((name, thread, pid, own), count)
+
+
+_AUSTIN_INTERVAL = re.compile(r"# interval: (\d{1,12})\s*$")
+_AUSTIN_LINE = re.compile(r"P(\d{1,10});T(?:\d{1,4}:)?([0-9a-fA-Fx]{1,18})((?:;.*)?) (\d{1,15})(?:,\d+,-?\d+)?\s*$")
+_AUSTIN_FRAME = re.compile(r"(.{1,1000}):([^:]{1,600}):(\d{1,9})$")
+
+
+def _read_austin(lines: Iterable[str], collector: _StackCollector) -> None:
+    interval, times = 100, Counter[Key]()
+    for line in lines:
+        if (told := _AUSTIN_INTERVAL.match(line)) is not None:
+            interval = max(1, int(told[1]))
+        elif (found := _AUSTIN_LINE.match(line)) is not None:
+            parts = [_AUSTIN_FRAME.match(part) for part in found[3].split(";")[1:]]
+            own = tuple(collector.frame(p[2], p[1], int(p[3])) for p in reversed(parts[-MOST_FRAMES:]) if p is not None)
+            thread = _thread_id(found[2].removeprefix("0x"))
+            if own:
+                times["", thread, int(found[1]), own] += int(found[4])
+        else:
+            collector.lost += bool(line.strip()) and not line.startswith("#")
+    for key, spent in times.items():
+        collector.add(key, max(1, round(spent / interval)))
 
 
 def _thread_id(text: str) -> int | None:
@@ -114,13 +168,6 @@ def _thread_id(text: str) -> int | None:
         return safe_integer(int(text, 16 if re.search("[a-fA-F]", text) else 10))
     except ValueError:
         return None
-
-
-def _frame_of(part: str, collector: _StackCollector) -> int:
-    placed = _PLACED.match(part)
-    if placed is None:
-        return collector.frame(part, "", 0)
-    return collector.frame(placed["name"], placed["file"], int(placed["line"] or 0))
 
 
 # Speedscope: frames once, and profiles of sampled stacks, outermost frame first.

@@ -27,6 +27,8 @@ class StackProfile:
     frames: list[StackFrame] = field(default_factory=list)
     stacks: list[StackCount] = field(default_factory=list)
     problem: str | None = None
+    commands: dict[int, str] = field(default_factory=dict)
+    """Command lines, or titles, by process id."""
 
     @property
     def rows(self) -> int:
@@ -37,6 +39,7 @@ class StackProfile:
         """The whole content, as JSON values."""
         return {
             "frames": list(map(list, self.frames)), "stacks": list(map(list, self.stacks)), "problem": self.problem,
+            "commands": list(map(list, self.commands.items())),
         }  # fmt: skip
 
     def body(self) -> list[memoryview]:
@@ -47,4 +50,6 @@ class StackProfile:
 def profile_from(header: dict[str, Any], *_: object) -> StackProfile:
     """The content whose `header()` this is."""
     stacks = [StackCount(thread, number, pid, tuple(own), n) for thread, number, pid, own, n in header["stacks"]]
-    return StackProfile([StackFrame(*frame) for frame in header["frames"]], stacks, header["problem"])
+    return StackProfile(
+        [StackFrame(*frame) for frame in header["frames"]], stacks, header["problem"], dict(header["commands"])
+    )

@@ -1,0 +1,265 @@
+"""Stacks as people paste them, and those of debuggers: gdb, pstack and eu-stack, also with gdb's `py-bt`.
+
+    The stack for rank 0:
+    1041 Thread 0x7FA6E7C01740 (idle): "MainThread"
+    1042     get (queue.py:170)
+
+    Thread 1 (Thread 0x7f737a243b80 (LWP 2451) "python"):
+    #0  0x00007f73 in c10d::Work::wait(...) () from /usr/lib/libtorch_cpu.so
+    #1  gen_send_ex2 (closing=0, exc=0x0) at Objects/genobject.c:219
+
+    PID 2451 - process
+    TID 2451:
+    #0  0x00007f7379aa3f16 pthread_cond_wait@@GLIBC_2.3.2 - /lib/libc.so.6
+
+Lines may stand behind numbers, marks of lists and quotes, or as escaped text in one line. Arguments are never kept:
+they may hold secrets.
+Source: gdb 13, eu-stack of elfutils 0.188 and py-spy 0.4, run on processes of torch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from rankscope.features.stacks.py_spy.frame_interning import (
+    FRAME_LIMIT,
+    PROCESS_LIMIT,
+    SnapshotCollector,
+    clip_text,
+    valid_pid,
+)
+from rankscope.features.stacks.py_spy.model import MAIN, PY_SPY, Snapshot
+from rankscope.parsers.contents import NotThisKindError, StackFrame
+from rankscope.parsers.safe_values import INT64_LIMIT, RANK_LIMIT
+
+GDB, EU_STACK = "gdb", "eu-stack"
+LINE_LIMIT = 20_000
+_FRONT = r"(?:[ \t]*(?:\d{1,7}[:|.)]?[ \t]|[-*+>|][ \t]))*[ \t]*"
+"""Numbers of lines, marks of lists and quotes."""
+_HEADS = (
+    r'Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \\?"|\s*$|\\n)'
+    r"|Thread \d{1,6} \((?:Thread 0x[0-9a-f]{1,16}|LWP \d|process \d)"
+    r"|\[New LWP \d|\[Thread debugging using libthread_db|GNU gdb \("
+    r"|#0 {1,3}(?:0x[0-9a-f]{4,16} |[\w:~<]{1,200} \()|TID \d{1,10}:\s*$"
+)
+_BEGINS = re.compile(rf"(?m)^{_FRONT}[\"']?(?:{_HEADS})".encode())
+_ESCAPED = re.compile(r"\\r?\\n|\\n")
+_FRONT_OF = re.compile(_FRONT)
+_PROCESS = re.compile(r"^(?:Process (\d{1,10}): (\S.*)|PID (\d{1,10}) - process.*|\[New LWP .*)$")
+_PY_SPY_THREAD = re.compile(r'^Thread (0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((active|idle)(\+gil)?\)(?:: "([^"]{0,400}))?')
+_PY_SPY_FRAME = re.compile(r"^(\S.{0,2000}?) \(([^()]{1,1000}?)(?::(\d{1,9}))?\)$")
+_GDB_THREAD = re.compile(
+    r"^Thread \d{1,6} \((?:Thread 0x[0-9a-f]{1,16} )?\(?(?:LWP|process) (\d{1,10})\)?(?: \"([^\"]{0,100})\")?\)"
+)
+_BARE_GDB_THREAD = re.compile(r"^Thread \d{1,6} \(Thread (0x[0-9a-f]{1,16})\b")
+_TID = re.compile(r"^TID (\d{1,10}):\s*$")
+_NATIVE = re.compile(r"^#(\d{1,4}) {1,3}(?:0x[0-9a-fA-F]{1,16} (?:in )?)?(\S.*)$")
+_FROM = re.compile(r"^from (\S{1,1000})$")
+_PY_BT = re.compile(r'^File "(.{0,4096}?)", line (\d{1,9}), in (\S{1,400})$')
+_CALL_FIRST = "Traceback (most recent call first):"
+_DETACHED = re.compile(r"^\[Inferior \d{1,4} \(process (\d{1,10})\) (?:detached|killed)\]$")
+_RANK = re.compile(r"(?i)\b(?:global[ _-]?)?rank[\s_:=#-]{0,3}(\d{1,6})\b")
+_RANKS = re.compile(r"(?i)\branks\b")
+_VERSION = re.compile(r"@@?[\w.]{1,60}$")
+PROSE_LIMIT = 300
+
+
+@dataclass
+class _Thread:
+    number: int | None
+    name: str
+    state: tuple[bool | None, bool | None]
+    tool: str
+    frames: list[StackFrame] = field(default_factory=list)
+    python: list[StackFrame] = field(default_factory=list)
+    """Frames of `py-bt`, which replace those in C."""
+
+
+@dataclass
+class _Process:
+    rank: int | None = None
+    pid: int | None = None
+    command: str = ""
+    threads: list[_Thread] = field(default_factory=list)
+
+    @property
+    def has_main(self) -> bool:
+        return any(thread.name == MAIN for thread in self.threads)
+
+
+def looks_like_pasted(head: bytes) -> bool:
+    """Whether the first bytes hold a stack in one of these forms."""
+    return _BEGINS.search(head) is not None or _BEGINS.search(_unescaped(head)) is not None
+
+
+def _unescaped(data: bytes) -> bytes:
+    """A text whose lines are escaped, as in JSON, with its lines; other texts as they are."""
+    if data.count(b"\\n") < 2 or data.count(b"\\n") < data.count(b"\n"):
+        return data
+    return data.replace(b"\\r\\n", b"\n").replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b'\\"', b'"')
+
+
+def decode_pasted(data: bytes) -> Snapshot:
+    """The stacks in a text. Raises NotThisKindError without any."""
+    reader = _Reader()
+    for line in _unescaped(data).decode("utf-8", "replace").splitlines():
+        reader.take(line[:LINE_LIMIT])
+    return reader.result()
+
+
+class _Reader:
+    """Reader of lines, in order; each tells of the process of those above it, or begins another."""
+
+    def __init__(self) -> None:
+        self._processes: list[_Process] = []
+        self._rank: int | None = None
+        self._fresh = True
+        """The next thread begins a process."""
+
+    def take(self, line: str) -> None:
+        """Reads one line."""
+        bare = line[_FRONT_OF.match(line).end() :].rstrip().rstrip("\\\"',").rstrip()  # type: ignore[union-attr]
+        bare = bare.lstrip("\"'`")
+        quoted = line.strip().strip("\"',")
+        if not bare or self._head(bare, line) or self._frame(bare):
+            return
+        if len(quoted) <= PROSE_LIMIT:
+            self._prose(quoted)
+
+    def _prose(self, text: str) -> None:
+        """Takes a line around stacks: it may name the rank of the next one."""
+        if (detached := _DETACHED.match(text)) is not None and self._processes:
+            self._processes[-1].pid = valid_pid(int(detached[1]))
+            self._fresh = True
+            return
+        told = {int(number) for number in _RANK.findall(text)}
+        if told or _RANKS.search(text):
+            # of several ranks with one stack, nothing tells which printed it
+            one = told.pop() if len(told) == 1 and not _RANKS.search(text) else None
+            self._rank, self._fresh = one if one is None or one < RANK_LIMIT else None, True
+
+    def _begin(self) -> _Process:
+        if self._fresh or not self._processes:
+            self._processes.append(_Process(self._rank))
+            self._fresh, self._rank = False, None
+        return self._processes[-1]
+
+    def _head(self, bare: str, line: str) -> bool:
+        if (process := _PROCESS.match(bare)) is not None:
+            self._fresh = True
+            if process[1] or process[3]:
+                begun = self._begin()
+                begun.pid, begun.command = valid_pid(int(process[1] or process[3])), process[2] or ""
+                if begun.command and (told := _RANK.search(line[: line.find("Process")])) is not None:
+                    begun.rank = int(told[1])
+            return True
+        if (found := _PY_SPY_THREAD.match(bare)) is not None:
+            number = int(found[1], 16 if found[1][:2] in ("0x", "0X") else 10)
+            state = (found[2] == "active", True if found[3] else False if found[2] == "active" else None)
+            self._thread(_Thread(number, found[4] or "", state, PY_SPY))
+        elif (found := _GDB_THREAD.match(bare)) is not None:
+            self._thread(_Thread(int(found[1]), found[2] or "", (None, None), GDB))
+        elif (found := _BARE_GDB_THREAD.match(bare)) is not None:
+            self._thread(_Thread(int(found[1], 16), "", (None, None), GDB))
+        elif bare == _CALL_FIRST and (self._fresh or not self._processes or self._processes[-1].threads[-1].python):
+            self._thread(_Thread(None, "", (None, None), GDB))
+        elif (found := _TID.match(bare)) is not None:
+            self._thread(_Thread(int(found[1]), "", (None, None), EU_STACK))
+        else:
+            return False
+        return True
+
+    def _thread(self, thread: _Thread) -> None:
+        process = self._begin()
+        again = thread.number is not None and any(one.number == thread.number for one in process.threads)
+        if again or (thread.name == MAIN and process.has_main):
+            self._fresh = True
+            process = self._begin()
+        process.threads.append(thread)
+
+    def _frame(self, bare: str) -> bool:
+        """Takes a frame of the last thread; a first one without a thread begins one."""
+        threads = self._processes[-1].threads if self._processes and not self._fresh else []
+        if (native := _NATIVE.match(bare)) is not None:
+            if native[1] == "0" and (not threads or threads[-1].frames):
+                if threads:
+                    self._fresh = True
+                self._thread(_Thread(None, "", (None, None), GDB))
+                threads = self._processes[-1].threads
+            frame = _native(native[2])
+            if threads and frame is not None and len(threads[-1].frames) < FRAME_LIMIT:
+                threads[-1].frames.append(frame)
+            return True
+        if not threads:
+            return False
+        last = threads[-1]
+        if (library := _FROM.match(bare)) is not None and last.frames and last.frames[-1].file == "":
+            last.frames[-1] = last.frames[-1]._replace(file=_base(library[1]))
+            return True
+        if (python := _PY_BT.match(bare)) is not None:
+            last.python.append(StackFrame(clip_text(python[3]), clip_text(python[1]), int(python[2])))
+            return True
+        found = _PY_SPY_FRAME.match(bare) if last.tool == PY_SPY else None
+        if found is not None and len(last.frames) < FRAME_LIMIT:
+            last.frames.append(StackFrame(clip_text(found[1]), clip_text(found[2]), int(found[3] or 0)))
+        return found is not None
+
+    def result(self) -> Snapshot:
+        """The processes with their threads. Raises NotThisKindError without a frame."""
+        collector = SnapshotCollector()
+        for process in self._processes[:PROCESS_LIMIT]:
+            threads = [thread for thread in process.threads if thread.frames or thread.python]
+            if not threads:
+                continue
+            mains = [thread for thread in threads if thread.name == MAIN] or _native_main(process, threads)
+            pid = process.pid
+            if pid is None and len(mains) == 1 and mains[0].number is not None and mains[0].number < 1 << 31:
+                pid = valid_pid(mains[0].number)
+            place = collector.process(pid, None, process.command, "", process.rank, tool=threads[0].tool)
+            for thread in threads:
+                number = thread.number if thread.number is None or thread.number <= INT64_LIMIT else None
+                name = MAIN if thread in mains else thread.name
+                collector.thread(place, name, number, thread.state, thread.python or thread.frames)
+        if not collector.snapshot.threads:
+            raise NotThisKindError("no stack in it")
+        return collector.result([])
+
+
+def _native_main(process: _Process, threads: list[_Thread]) -> list[_Thread]:
+    """The main thread of a process in a debugger: that of the process id, else the last, with which gdb ends."""
+    if threads[0].tool == PY_SPY:
+        return []
+    same = [thread for thread in threads if thread.number == process.pid is not None]
+    return same or [threads[0 if threads[0].tool == EU_STACK else -1]]
+
+
+def _native(text: str) -> StackFrame | None:
+    """A frame of gdb or eu-stack without its arguments; a library as its file."""
+    if " - " in text and not text.endswith(")"):
+        name, _, library = text.rpartition(" - ")
+        return StackFrame(clip_text(_name(name)), _base(library), 0)
+    name, rest = _split(text)
+    place = re.search(r" (?:from|at) (\S{1,1000}?)(?::\d{1,9})?$", rest)
+    return StackFrame(clip_text(name), _base(place[1]) if place is not None else "", 0) if name else None
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The function of a frame, and what follows it: a blank stands before arguments, which names in C++ hold too."""
+    depth = 0
+    for at, sign in enumerate(text):
+        if sign == " " and depth == 0 and text[at + 1 : at + 2] == "(":
+            return _name(text[:at]), text[at:]
+        depth += (sign in "(<") - (sign in ")>" and text[at - 1 : at] != "-")
+    return _name(text), ""
+
+
+def _name(text: str) -> str:
+    """ "c10d::Work::wait" of a name with the types of its arguments."""
+    name = _VERSION.sub("", text.strip())
+    head = re.match(r"[^\s(<]{1,400}(?:<[^()]{0,400}>[^\s(<]{0,200})?", name)
+    return head[0] if head is not None else name.partition("(")[0]
+
+
+def _base(path: str) -> str:
+    return clip_text(path.rpartition("/")[2])
