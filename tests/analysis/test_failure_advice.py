@@ -10,6 +10,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.advice_table import ADVICE, STARTS
+from rankscope.analysis.explanations import explain_rank
 from rankscope.analysis.failure_advice import Situation
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.load import load
@@ -135,7 +136,17 @@ def test_a_loss_that_is_lost_gets_the_steps_before_it(tmp_path: Path) -> None:
 
 def test_a_healthy_log_gets_no_advice(tmp_path: Path) -> None:
     dataset, analysis = job(tmp_path, NAN.replace("nan", "1.9"))
-    assert analysis.findings == () and "set_detect_anomaly" not in command_block(dataset, analysis)
+    shown = command_block(dataset, analysis)
+    assert analysis.findings == () and "set_detect_anomaly" not in shown and "NCCL_" not in shown
+    assert "rankscope.capture" in shown
+
+
+def test_why_does_not_contradict_the_headline(tmp_path: Path) -> None:
+    """A rank that only logs know is no rank that may not be part of the job."""
+    dataset, analysis = job(tmp_path, HCCL)
+    why = explain_rank(dataset, analysis, 5)
+    assert "rank 5 gave up waiting" in analysis.verdict and not why.accused
+    assert "the logs show that it was held up: rank 5 gave up waiting" in why.title
 
 
 def test_hosts_are_named_and_none_harms_a_shell(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
     lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else lost
     unread = "its dump was not opened" if view.dataset.beside.directory else "--ranks left it out"
     lost = unread if view.rank in view.dataset.unopened_ranks else lost
+    if not view.groups and (told := _told_by_logs(view, analysis)):
+        return told
     if not view.groups:
         return f"{lost}, and no group lists it: it may not be part of the job"
     waiting = [rank for rank, steps in analysis.waits.items() if any(s.for_rank == view.rank for s in steps)]
@@ -166,6 +168,18 @@ def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
     return f"{lost}, and " + (
         "the recorded operations explain the wait without it" if cause else "no rank is seen waiting for it"
     )
+
+
+def _told_by_logs(view: RankView, analysis: Analysis) -> str:
+    """A sentence of the logs on a rank without a dump and a group; "" if they have no line of it and do not miss it."""
+    suspecting = next((f for f in analysis.findings if view.rank in f.candidates), None)
+    if suspecting is not None:
+        return f"it is in question, and nothing proves it: {suspecting.title}"
+    holding = next((f for f in analysis.findings if view.rank in f.waiting_ranks), None)
+    if holding is not None:
+        return f"the logs show that it was held up: {holding.title}"
+    has_lines = bool((view.dataset.messages["rank"] == view.rank).any())
+    return "the logs have lines of it, and none of them accuses it" if has_lines else ""
 
 
 def _waits(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterator[Reason]:

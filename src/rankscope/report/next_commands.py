@@ -74,7 +74,9 @@ def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKN
     lines = _comment(f"rankscope: {analysis.verdict}")
     if why:
         lines += _comment(f"It is not proven: {'; '.join(why)}. The lines below collect what is missing.")
-    collects = situation.failure in COLLECTED and bool(why)
+    # of steps in which nothing is wrong there is no wait that dumps would explain
+    is_quiet = finding is None and dataset.training.height > 0
+    collects = situation.failure in COLLECTED and bool(why) and not is_quiet
     goes = "hangs" if analysis.status == "hang" else "runs"
     into = quoted([(given.directory or DIRECTORY).rstrip("/")])
     now = _commands(situation, told, "now", into)

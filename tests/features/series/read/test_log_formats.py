@@ -279,6 +279,12 @@ EXCERPTS = {
         "\t Train lr-DecoupledAdamW/group0: 0.0001\n",
         (("loss", 12, 11.9231),),
     ),
+    # mosaicml/llm-foundry behind srun --label
+    "composer behind labels": Excerpt(
+        "0: [batch=12/4800]:\n0: \t Train time/batch: 11\n0:       Train loss/train/total: 11.9231\n"
+        "0: [batch=13/4800]:\n0:       Train loss/train/total: 11.9\n0: saved\n",
+        (("loss", 12, 11.9231), ("loss", 13, 11.9)),
+    ),
     # NVIDIA-NeMo/RL: the values of a step stand in lists below its title
     "nemo-rl": Excerpt(
         "========================= Step 3/150 =========================\n\u25b6 Preparing batch...\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from rankscope.features.logs.read import bounded_rows, coll_lines, comm_lives
 from rankscope.features.logs.read.bounded_rows import CommTails, move_phantoms, rehomed
@@ -106,7 +107,8 @@ class LogDecoder:
             self._operations.many(rows, taken, known, (offset, self._line))
         self._unended = None
         if rest:
-            self._training.add([rest], np.array([self._line + len(starts)]), np.array([offset + whole]))
+            last = pl.Series([rest.decode("utf-8", "replace")])
+            self._training.add(last, np.array([self._line + len(starts)]), np.array([offset + whole]))
             self._unended = rest.decode("utf-8", "replace"), offset + whole, self._line + len(starts)
             self.line(rest, offset + whole, self._line + len(starts), whole=False)
         if not self.content.ranged and self.rows.count >= FOLD_ROWS:
@@ -118,8 +120,9 @@ class LogDecoder:
         """Takes lines of a block that are read one by one."""
         read: set[int] = set()
         places = np.asarray(which, np.int64)
-        self._training.add(texts, self._line + places, self._block + starts[places].astype(np.int64))
-        for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts), strict=True)):
+        words = pl.Series([t.replace(NO_BREAK, b" ").decode("utf-8", "replace") for t in texts], dtype=pl.String)
+        self._training.add(words, self._line + places, self._block + starts[places].astype(np.int64))
+        for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts, words), strict=True)):
             if telling:
                 for above in lines_above(texts, k, read):
                     self.counts["records"] -= 1
@@ -395,13 +398,12 @@ class PlainLines:
         self._literals = literals
         self._screens: tuple[WordScreen, WordScreen] | None = None
 
-    def many(self, lines: Sequence[bytes]) -> tuple[list[bool], list[bool]]:
-        """For each line whether it holds no event, and whether it holds a word of the recogniser."""
+    def many(self, lines: Sequence[bytes], texts: pl.Series) -> tuple[list[bool], list[bool]]:
+        """For each line, given with its text, whether it holds no event, and whether a word of the recogniser."""
         if len(lines) < FEWEST_LINES:
             return [False] * len(lines), [True] * len(lines)
         if self._screens is None:
             self._screens = WordScreen(_SIGNS), WordScreen((*_EVENT_SIGNS, *self._literals()))
-        texts = [line.replace(NO_BREAK, b" ").decode("utf-8", "replace") for line in lines]
         signs, telling = (screen.many(texts) for screen in self._screens)
         rows = zip(signs, telling, lines, strict=True)
         return [not sign and not tells and len(line) <= LINE_BYTES for sign, tells, line in rows], telling

@@ -30,7 +30,10 @@ from rankscope.parsers.line_prefixes import COLOUR, unwrapped
 
 WORDS = "[Ll]oss|LOSS|[Ss]tep|STEP|[Ii]ter|pdates|it/s|s/it|\\[batch=|[Ee]poch"
 """Words of lines with values of training, and of the progress bars that tell the step."""
-_HEAD = re.compile(rb"(\[(?:step|batch)=[^\n]{0,200})((?:\n[ \t][^\n]{0,400}){1,400})")
+HEADS = ["[step=", "[batch=", "= Step "]
+"""Words of the first line of a print that goes on in the lines below it."""
+_LABEL = rb"(?:\d{1,6}|\[\w{1,40}\]):[ \t](?=[ \t])"
+_HEAD = re.compile(rb"(\[(?:step|batch)=[^\n]{0,200})((?:\n(?:%b)?[ \t][^\n]{0,400}){1,400})" % _LABEL)
 """A print with a value in each of the indented lines that follow (OLMo, Composer)."""
 _BULLET = "\u2022".encode()
 _TITLE = re.compile(rb"(=== Step \d{1,9}/\d{1,9} ===+)((?:\n(?![^\n]{0,80}=== Step )[^\n]{0,400}){1,200})")
@@ -73,10 +76,14 @@ def value_lines(text: bytes, count: int) -> pl.DataFrame:
     if b"= Step " in text:
         text = _TITLE.sub(_with_bullets, text)
     lines = pl.Series("text", text.decode("utf-8", "replace").split("\n"), pl.String)
-    rows = lines.to_frame().with_row_index("line", count + 1).filter(pl.col("text").str.contains(WORDS))
-    if b"\x1b" in text:
+    return plain_lines(lines.to_frame().with_row_index("line", count + 1).filter(pl.col("text").str.contains(WORDS)))
+
+
+def plain_lines(rows: pl.DataFrame) -> pl.DataFrame:
+    """Lines with one of WORDS, without colours; each state of a progress bar is one."""
+    if rows["text"].str.contains("\x1b", literal=True).any():
         rows = rows.with_columns(pl.col("text").str.replace_all(_COLOUR, ""))
-    if b"\r" in text:
+    if rows["text"].str.contains("\r", literal=True).any():
         rows = rows.with_columns(pl.col("text").str.strip_chars_end("\r").str.split("\r")).explode("text")
         rows = rows.filter(pl.col("text").str.contains(WORDS))
     return rows.filter(pl.col("text").str.len_bytes() <= LINE_BYTES).cast({"line": pl.Int64})
@@ -84,7 +91,7 @@ def value_lines(text: bytes, count: int) -> pl.DataFrame:
 
 def _with_values(found: re.Match[bytes]) -> bytes:
     """A head with the indented lines behind it in one line; empty lines keep the numbers of the others."""
-    lines = found[2].split(b"\n")[1:]
+    lines = [re.sub(_LABEL, b"", line, count=1) for line in found[2].split(b"\n")[1:]]
     return b" | ".join([found[1].rstrip(b": \r"), *(line.strip() for line in lines)]) + b"\n" * len(lines)
 
 

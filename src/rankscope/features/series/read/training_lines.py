@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from rankscope.features.series.read.log_series import MOST_HELD, SeriesReader, value_lines
+from rankscope.features.series.read.log_series import (
+    HEADS,
+    MOST_HELD,
+    WORDS,
+    SeriesReader,
+    plain_lines,
+    value_lines,
+)
 
 PRINTED = {
     "line": pl.Int64, "offset": pl.Int64, "printer": pl.Int32, "step": pl.Int64, "name": pl.String,
@@ -39,9 +44,15 @@ class TrainingLines:
         self._rows: list[pl.DataFrame] = []
         self._kept = 0
 
-    def add(self, texts: Sequence[bytes], numbers: Places, offsets: Places) -> None:
+    def add(self, texts: pl.Series, numbers: Places, offsets: Places) -> None:
         """Takes lines with their numbers and offsets in the file."""
-        lines = value_lines(b"\n".join(texts), 0)
+        rows = texts.alias("text").to_frame().with_row_index("line", 1).filter(pl.col("text").str.contains(WORDS))
+        if rows.is_empty():
+            return
+        if rows["text"].str.contains_any(HEADS).any():
+            lines = value_lines("\n".join(texts).encode(), 0)
+        else:
+            lines = plain_lines(rows)
         if lines.is_empty():
             return
         at = lines["line"] - 1

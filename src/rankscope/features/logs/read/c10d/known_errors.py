@@ -289,11 +289,12 @@ class WordScreen:
             if not any(shorter in word for shorter in self.literals):
                 self.literals.append(word)
 
-    def many(self, texts: Sequence[str]) -> list[bool]:
+    def many(self, texts: Sequence[str] | pl.Series) -> list[bool]:
         """For each text whether it holds a literal."""
         if not self.literals:
             return [False] * len(texts)
         if len(texts) < FEW_TEXTS:
             return [any(literal in text for literal in self.literals) for text in texts]
         # an automaton over all words: expensive to build, fast to run
-        return pl.Series(texts, dtype=pl.String).str.contains_any(self.literals).to_list()
+        column = texts if isinstance(texts, pl.Series) else pl.Series(texts, dtype=pl.String)
+        return column.str.contains_any(self.literals).to_list()
