@@ -63,7 +63,8 @@ def test_the_last_line_on_a_dead_actor_alone(tmp_path: Path) -> None:
         "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: x.\n"
     )
     assert "a process failed: died unexpectedly" in analysed(tmp_path, dead).verdict
-    entries = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tpid: 41\n\tip: 10.2.0.3\n"
+    entries = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    entries += "\tpid: 41\n\tip: 10.2.0.3\n"
     found = analysed(tmp_path, entries + dead)
     assert "process 41 on 10.2.0.3 failed: died unexpectedly" in found.verdict
     assert len([f for f in found.findings if f.kind == "rank-failed"]) == 1
