@@ -14,14 +14,16 @@ IB = (
     "status=12 opcode=0 len=0 vendor err 129 (Send) localGid ::ffff:10.4.4.3 remoteGids::ffff:10.4.4.17"
 )
 OLD_IB = (
-    "gpu-7:31:99 [2] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.4.4.17<41022> with error 12, "
+    "gpu-7:31:99 [2] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.4.4.17<41022> with "
+    "error 12, "
     "opcode 32564, len 32564, vendor err 129 (Recv)"
 )
 RAY = (
     "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the "
     "problem, check the logs for the dead worker. RayTask ID: ffffffffffffffff11aa Worker ID: 77aa8899bbcc Node ID: "
     "3344556677ff Worker IP address: 10.4.4.17 Worker port: 10411 Worker PID: 318822 Worker exit type: SYSTEM_ERROR "
-    "Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential "
+    "Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some "
+    "potential "
     "root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage."
 )
 MISMATCH = (
@@ -66,7 +68,7 @@ def test_a_worker_of_ray(width: int, how: str) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_mismatch_of_collectives(width: int, how: str) -> None:
     (event,) = [e for e in found(MISMATCH, width, how).events if e.kind == "fingerprint-mismatch"]
-    whole = [e for e in log(MISMATCH).events if e.kind == "fingerprint-mismatch"][0]
+    whole = next(e for e in log(MISMATCH).events if e.kind == "fingerprint-mismatch")
     assert {k: v for k, v in event.values.items() if k != "in_traceback"} == {
         k: v for k, v in whole.values.items() if k != "in_traceback"
     }

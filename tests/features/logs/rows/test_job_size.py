@@ -12,8 +12,10 @@ from rankscope.report.json import render_json
 from rankscope.report.text import render_text
 
 LINE = (
-    "[rank{0}]:[E302 04:05:06.100200300 ProcessGroupNCCL.cpp:685] [Rank 3] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600001 milliseconds before "
+    "[rank{0}]:[E302 04:05:06.100200300 ProcessGroupNCCL.cpp:685] [Rank 3] Watchdog caught collective operation "
+    "timeout: "
+    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600001 "
+    "milliseconds before "
     "timing out.\n"
 )
 STATUS = (

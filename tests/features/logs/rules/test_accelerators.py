@@ -90,16 +90,59 @@ def test_each_status_of_infiniband_has_its_own_advice(status: str, says: str, st
 @pytest.mark.parametrize(
     ("line", "label"),
     [
-        ("RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", "the Intel GPU was lost"),
+        (
+            "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
+            "the Intel GPU was lost",
+        ),
         ("2026:03:02-04:05:06:(7) |CCL_ERROR| entry.cpp:3 do_progress: oneCCL: a", "an error in oneCCL"),
-        ("RuntimeError: oneCCL: comm_selector.cpp:57 create_comm_impl: EXCEPTION: ze_data was not initialized", "Level Zero"),
+        (
+            "RuntimeError: oneCCL: comm_selector.cpp:57 create_comm_impl: EXCEPTION: ze_data was not initialized",
+            "Level Zero",
+        ),
         ("RuntimeError: NPU error, error code is 507015", "a kernel failed on the NPU"),
-        ("amdgpu 0000:03:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8)", "page fault of the GPU"),
+        (
+            "amdgpu 0000:03:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8)",
+            "page fault of the GPU",
+        ),
         ("Unable to determine the device handle for GPU0000:1B:00.0: Unknown Error", "GPU lost"),
-        ("EJ0003: [PID: 4] Failed to bind the IP port. Solution: end the process and try again.", "port or address of HCCL"),
+        (
+            "EJ0003: [PID: 4] Failed to bind the IP port. Solution: end the process and try again.",
+            "port or address of HCCL",
+        ),
         ("Failed to initialize NVML: Driver/library version mismatch", "NVML"),
     ],
 )  # fmt: skip
 def test_errors_of_other_accelerators_and_tools(line: str, label: str, tmp_path: Path) -> None:
     found = analysed(tmp_path, f"{line}\n")
     assert label in found.verdict and found.status == "failed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[PID: 749] 2026-03-02-04:05:06.1 Get_Socket_Timeout(EI0006): Getting socket times out. Reason: 1. The remote",
+        "[ERROR] HCCL(62,):2026-03-02-04:05:06.7 [hccl_socket_manager.cc:796] [8][Wait][LinkEstablish]wait "
+        "socket establish "
+        "timeout, role[0] rank[0] timeout[120 s]",
+    ],
+)
+def test_waits_of_hccl_in_newer_words(line: str, tmp_path: Path) -> None:
+    (tmp_path / "comment.md").write_text(f"it hangs\n```\n{line}\n```\n")
+    found = analyse(load([tmp_path]))
+    assert "gave up waiting" in found.verdict and found.culprits == ()
+
+
+def test_a_lost_gpu_is_named_by_its_bus(tmp_path: Path) -> None:
+    (tmp_path / "comment.md").write_text(
+        "`nvidia-smi`\nUnable to determine the device handle for GPU 0000:1C:00.0: Unknown Error\n"
+    )
+    assert "the GPU at 0000:1C:00" in analyse(load([tmp_path])).verdict
+
+
+def test_a_mismatch_of_which_the_details_were_left_out(tmp_path: Path) -> None:
+    text = (
+        "RuntimeError: Detected mismatch between collectives on ranks. \n"
+        "Rank 2 is running collective: CollectiveFingerPrint(SequenceNumber=8, OpType=BROADCAST, ...)\n"
+        "but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=9, OpType=BROADCAST, ...)\n"
+    )
+    assert "collective mismatch" in analysed(tmp_path, text).verdict

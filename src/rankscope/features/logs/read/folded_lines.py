@@ -235,7 +235,7 @@ _OPEN_MESSAGES = tuple(
         (r"A worker died or was killed while", r"Worker exit type: \w+ Worker exit detail: .*\.$"),
         (
             r"Detected mismatch between(?: collectives|$)",
-            r"but Rank \d+ is running collective: CollectiveFingerPrint\(.+\)\. ?(?:Coll|$)",
+            r"but Rank \d+ is running collective: CollectiveFingerPrint\(.+\)\.? ?(?:Coll|$)",
         ),
         (r"WorkNCCL\(", r"WorkNCCL\((?:[^()]|\(ms\))*\)"),
         (r"\[[^\[\]]{1,200}$", r"$^"),
@@ -250,7 +250,8 @@ _WHOLE_MESSAGES = re.compile(
     r"|failure detected by watchdog at work sequence id: \d+ PG status: |last enqueued work: -?\d+, "
     r"|Got completion from peer \S+(?= with )|with (?:error \d+|status=\d+),? opcode[ =]\d+,? len"
     r"|troubleshoot the problem, check the logs|RayTask ID: \w+(?= Worker ID: )|Worker ID: \w+(?= Node ID: )"
-    r"|Node ID: \w+(?= Worker IP address: )|Worker IP address: [\w.:]+(?= Worker port: )|Worker port: \d+(?= Worker PID: )"
+    r"|Node ID: \w+(?= Worker IP address: )|Worker IP address: [\w.:]+(?= Worker port: )"
+    r"|Worker port: \d+(?= Worker PID: )"
     r"|Worker PID: \d+(?= Worker exit type: )|Worker exit type: \w+(?= Worker exit detail: )"
     r"|Rank \d+ is running collective: CollectiveFingerPrint\(|SequenceNumber=\d+, OpType=\w+, TensorShape="
     r"|OpType=\w+(?:, TensorShape=\[[\d, ]*\]|\))"
@@ -336,7 +337,8 @@ class WrappedMessages:
 
 
 _CUT_OFF = re.compile(
-    r"\[(?:r(?:a(?:n(?:k(?:\d{0,7}(?:\](?::(?: ?\[(?:[IWEF][\d :.]{0,30}(?:[\w./]{0,60}(?:\.cpp(?::\d{0,6})?)?)?)?)?)?)?)?)?)?)?)?$"
+    r"\[(?:r(?:a(?:n(?:k(?:\d{0,7}(?:\](?::(?: ?\[(?:[IWEF][\d :.]{0,30}"
+    r"(?:[\w./]{0,60}(?:\.cpp(?::\d{0,6})?)?)?)?)?)?)?)?)?)?)?)?$"
 )
 """A beginning of the head that torch puts before a message."""
 

@@ -185,11 +185,13 @@ _SIGNS = (
     b"Fatal Python error: ", b"/handler/dump_traceback", b"/handler/pyspy_dump", b"py dump for PID",
     b"does not have a coalesced end", b"has an empty op list", b" from ranks ", b"input_sizes=[",
     b"ollective, sequence number: ", b"ollective sequence number: ", b"hanging ranks: ", b"DeepEP ", b"__recompiles",
-    b"__graph_breaks", b"hit config.", b"OOMKilled", b"PBS: job killed: ", b"TERM_MEMLIMIT: ", b"TERM_RUNLIMIT: ",
+    b"__graph_breaks", b"hit config.", b"] HCCL(", b"actor is dead because", b"the device handle for",
+    b"initialize NVML", b" Aborted ",
+    b" Killed ", b"(core dumped)", b"OOMKilled", b"PBS: job killed: ", b"TERM_MEMLIMIT: ", b"TERM_RUNLIMIT: ",
     b"memory summary, device ID",
 )  # fmt: skip
 """Words of lines that may tell of a job. Looking for each is three times as fast as one expression of all."""
-_SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}: |Thread \d{1,19} \((?:active|idle)")
+_SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}\)?: |Thread \d{1,19} \((?:active|idle)")
 _STAMP = r"[VDIWEF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} "
 _LINES = re.compile(
     rf"{NCCL_HEAD}|(?:NCCL|RCCL) version\s*:? \d"
@@ -209,10 +211,13 @@ _ENDS = re.compile(
     r"|NVRM: (?:Xid |The NVIDIA GPU |GPU \S{7,20}: GPU has )"
     r"|=+NVSMI LOG=+|hca_id:\s|# Port counters: "
     r"|\|? ?Health Monitor Report|nvidia-nvswitch\d{1,3}: SXid \(PCI:|(?:mlx5_core|amdgpu) [0-9a-f]{4}:[0-9a-f]{2}:"
-    r"|E[IJ]\d{4}: |mpirun\S{0,20} noticed that process rank \d"
+    r"|(?:\[PID: \d{1,10}\] \S{1,40} )?(?:\w{1,60}\()?E[A-Z]\d{4}\)?: |\[ERROR\] HCCL\(\d{1,10},"
+    r"|mpirun\S{0,20} noticed that process rank \d"
     r"|(?:Unhandled exception: \S{1,80} |\s{0,8})what\(\): "
     r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
-    r"|Worker (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)"
+    r"|(?:Worker|Engine core) (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)"
+    r"|The actor is dead because its worker process has died\.|(?:Unable to determine the device handle for|Failed to "
+    r"initialize NVML: )|\S{1,200}: line \d{1,6}: {1,3}\d{1,10} (?:Aborted|Killed|Segmentation fault|Bus error)\b"
     r"|(?:\w{1,60} )?[Ww]atchdog timeout \(self\."
     r"|(?:Waiting|Timed out initializing process group) in store based barrier |\w{1,40} hit an exception: Traceback "
     r"| {2}exitcode {2}: -?\d{1,5} +\(pid: \d{1,10}\)|Root Cause \(first observed failure\):"

@@ -45,6 +45,14 @@ MOST_EVIDENCE = 8
 MOST_KINDS = 4
 LONGEST_NAME = 24
 """Longer names of groups are hashes of their ranks."""
+_CALL = re.compile(r"RPC call to (\w{1,60}) timed out")
+"""The call of vLLM that its workers did not answer."""
+_ENGINE_STEPS = (
+    "Find the first worker that printed an error, died, or stopped printing before this.",
+    "Take stacks of all workers while it hangs (py-spy dump --pid PID); VLLM_LOGGING_LEVEL=DEBUG and "
+    "NCCL_DEBUG=INFO for "
+    "the next start.",
+)
 _HASH = re.compile(r"[0-9a-fA-F:]+|.{65,}")
 _DEFAULT_NAMES = ("default_pg", "0", "undefined")
 _HCCL_STEPS = (
@@ -316,6 +324,8 @@ def _groups_of(lines: Sequence[LogLine]) -> dict[tuple[object, int], str]:
 
 def _steps(lines: Sequence[LogLine]) -> tuple[str, ...]:
     """What to collect; variables of torch's watchdog do nothing for HCCL."""
+    if any(line.pattern == "engine-call-timeout" for line in lines):
+        return _ENGINE_STEPS
     return _HCCL_STEPS if any(line.values.get("layer") == "hccl" for line in lines) else _STEPS
 
 
@@ -362,6 +372,8 @@ def _waited_in(line: LogLine) -> str:
     """ " in allreduce #7"; empty if the line does not say."""
     op, seq = line.values.get("op"), line.values.get("seq")
     seq = line.values.get("at_work") if seq is None else seq
+    if (call := _CALL.search(line.text)) is not None and line.pattern == "engine-call-timeout":
+        return f" for its workers to answer {call[1]}"
     if line.values.get("waits_for") is not None:
         return f" for [Rank {line.values['waits_for']}] of its group to set up NCCL"
     if line.values.get("hccl_group") or line.values.get("awaited") is not None:
@@ -373,7 +385,7 @@ def _waited_in(line: LogLine) -> str:
 
 
 def _waited_in_hccl(line: LogLine) -> str:
-    """ " in AllReduce of group_name_4 (16 members) for rank 12 of that group": places in a group are no global ranks."""
+    """ " in AllReduce of group_name_4 (16 members) for rank 12 of that group": a place in a group is no global rank."""
     values = line.values
     group, awaited = values.get("hccl_group"), values.get("awaited")
     size = f" ({values['group_size']:,} members)" if values.get("group_size") else ""
@@ -466,6 +478,7 @@ def find_unexplained_ends(logs: LogEvidence) -> Iterator[Finding]:
     lines = [line for line in threw if line.values.get("exception")]
     # srun tells only of its own tasks: of torchrun, if that starts the ranks
     lines = lines or [line for line in exits if EVENTS[line.kind].exit_of == "process"] or exits
+    lines = lines or [line for line in logs.lines if line.kind == "signal" and line.values.get("signal") == 6]
     # in a job that runs on, a traceback without its end is still being written
     lines = lines or ([] if logs.moves else threw)
     if not lines:
@@ -475,6 +488,8 @@ def find_unexplained_ends(logs: LogEvidence) -> Iterator[Finding]:
     if EVENTS[first.kind].exit_of:
         codes = [line.values["exitcode"] for line in lines if line.values["exitcode"] is not None]
         how = f" with exit code {codes[0] if codes else 'unknown'}"
+    elif first.kind == "signal":
+        how = " by SIGABRT"
     elif first.kind == "traceback" and not first.values.get("exception"):
         how = " with an exception that is cut off"
     yield Finding(

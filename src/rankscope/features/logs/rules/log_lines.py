@@ -272,7 +272,8 @@ def _rank_of(line: LogLine, ranks: Mapping[tuple[str, int | None], int]) -> int 
 
 def separate_errors(lines: Sequence[LogLine]) -> list[LogLine]:
     """Known errors but those whose lines an event of the same file reads whole."""
-    read = {(line.file, error) for line in lines for error in EVENTS[line.kind].known_errors}
+    whole = (line for line in lines if line.kind != "fingerprint-mismatch" or len(line.values["fingerprints"]) > 1)
+    read = {(line.file, error) for line in whole for error in EVENTS[line.kind].known_errors}
     return [line for line in lines if line.pattern and (line.file, line.pattern) not in read]
 
 
@@ -406,6 +407,8 @@ def _process(line: LogLine) -> str:
     part = line.part if line.pid is None else ""
     unnumbered = line.in_group or part or _tasks(line)
     unnumbered = unnumbered or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
+    if line.kind == "worker-died" and line.pid is None and line.values.get("name"):
+        return str(line.values["name"])
     name = (
         f"process {line.pid}{beside}"
         if line.pid is not None

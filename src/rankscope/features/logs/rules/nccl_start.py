@@ -57,7 +57,8 @@ def _unreachable_first(wrong: list[tuple[dict[str, Any], str, str]]) -> Finding:
     return Finding(
         kind="known-error",
         severity="warning",
-        title=f"NCCL takes the interface {name} first ({row['path']}:{row['line']}), which is {kind}: other hosts cannot "
+        title=f"NCCL takes the interface {name} first ({row['path']}:{row['line']}), which is {kind}: other "
+        f"hosts cannot "
         "reach its address",
         explanation=f"Printed by {plural(len(wrong), 'process')}. A job of several hosts hangs or fails at its first "
         "connection so, without any error of a rank.",
@@ -88,7 +89,8 @@ def _chosen(rows: list[dict[str, Any]]) -> Finding:
         kind="known-error",
         severity="info",
         title=f"NCCL chose {chosen} ({first['path']}:{first['line']}); these logs end in its start",
-        explanation=f"{slow}No line tells that a communicator was made: a process that did not come, or a connection that "
+        explanation=f"{slow}No line tells that a communicator was made: a process that did not come, or a "
+        f"connection that "
         "cannot be made, looks like this.",
         evidence=tuple(map(_evidence, rows[:MOST_SHOWN])),
         next_steps=("Collect the logs of all ranks with NCCL_DEBUG=INFO, up to the line Init COMPLETE.",),

@@ -19,12 +19,12 @@ from collections.abc import Iterator
 
 from rankscope.features.logs.read.log_record import Event, Record, message_event
 
-LITERALS = ("EI0002: ",)
+LITERALS = ("EI0002",)
 KIND = "hccl-wait"
 WORLD_GROUP = "hccl_world_group"
 """The group of all ranks, whose places are global ranks."""
-CODE = re.compile(r"E[A-Z]\d{4}: ")
-"""The beginning of a message of CANN."""
+_CODE = re.compile(r"\bEI0002\)?: ")
+"""The code of the message, also behind its name: `Notify_Wait_Timeout(EI0002): `."""
 _PROCESS = re.compile(r"\(PID:(\d{1,10}), Device:-?\d{1,6}, RankID:(-?\d{1,7})\) ?$")
 _REMOTE = re.compile(r"remote rank: ?\[(\d{1,7})\]")
 _TAG = re.compile(r"tag ?\[([A-Z][A-Za-z]{2,40})(?:_(\w+?))?(?:(?:NHR|ring|mesh|HD|NB|AHC)\w*?Comm_\w+)?\]")
@@ -40,7 +40,7 @@ def events(record: Record) -> Iterator[Event]:
     it, and `awaited`, that of the member it waited for. None if the line does not tell.
     """
     text = record.text
-    if not text.lstrip().startswith("EI0002: ") and "EI0002: " not in text[:400]:
+    if _CODE.search(text[:400]) is None:
         return
     remote, tag, size, pair = _REMOTE.search(text), _TAG.search(text), _SIZE.search(text), _PAIR.search(text)
     group = _GROUP.search(text)

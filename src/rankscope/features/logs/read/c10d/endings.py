@@ -16,7 +16,8 @@ from rankscope.features.logs.read.log_record import Event, Record, matched_numbe
 _END_WORDS = (
     "srun: error: ", "slurmstepd: error: ", "oom-kill", "oom_kill", "Killed process ", "closing signal SIG",
     "failed (exitcode: ", "Fatal Python error: ", "got signal: ", "Process received signal", "Signal: ",
-    "core dumped", "restart_count=", "will restart worker group", "exits with return code = ", " terminated with ",
+    "core dumped", " Killed ", " Aborted ", "restart_count=", "will restart worker group",
+    "exits with return code = ", " terminated with ",
     " died, exit code", " noticed that process rank ", "Kill process ", "oom_reaper: reaped process ",
     "\": badness ", *(
         f"{before} {word} "
@@ -28,7 +29,7 @@ _ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "w
 _HARDWARE_WORDS = (
     "NVRM: ", "SXid (PCI:", "mlx5_core ", "Link DOWN", "NIC Link is Down", "amdgpu ", "GPU[", "XID ", "DBEs",
     "ouble Bit ECC", "ouble bit ECC", "row remapping failed", "NVLink link", "uncorrectable memory error",
-    "GPU 0000", "hca_id:", "# Port counters:",
+    "GPU 0000", "GPU0000", "the device handle for", "hca_id:", "# Port counters:",
 )  # fmt: skip
 LITERALS = (*_END_WORDS, *_HARDWARE_WORDS, *_ABORT_WORDS)
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
@@ -62,6 +63,12 @@ _CLOSING = re.compile(r"Sending process (\d{1,10}) closing signal (SIG[A-Z]{2,8}
 _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
 _GOT_SIGNAL = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
 _SIGNAL_NAME = re.compile(r"(?:^|\] )Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
+_SHELL = re.compile(
+    r": line \d{1,6}: {1,3}(\d{1,10}) (Segmentation fault|Aborted|Bus error|Illegal instruction"
+    r"|Floating point exception"
+    r"|Killed)\b"
+)
+"""The end of a process as bash prints it."""
 _CORE = re.compile(
     r"(Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception) +\(core dumped\)"
 )
@@ -71,6 +78,7 @@ _SIGNAL_BY_NAME = {
 }  # fmt: skip
 _SIGNAL_BY_WORDS = {
     "Segmentation fault": 11, "Aborted": 6, "Bus error": 7, "Illegal instruction": 4, "Floating point exception": 8,
+    "Killed": 9,
 }  # fmt: skip
 
 
@@ -164,6 +172,8 @@ def _signals(record: Record) -> Iterator[Event]:
         yield message_event("signal", record, signal=signal, pid=pid, sender="launcher", agent=teller)
     elif (got := _GOT_SIGNAL.search(text)) is not None:
         yield message_event("signal", record, signal=int(got[2]), pid=int(got[1]), sender="outside")
+    elif (shell := _SHELL.search(text)) is not None:
+        yield message_event("signal", record, signal=_SIGNAL_BY_WORDS[shell[2]], pid=int(shell[1]), sender=None)
     elif (named := _SIGNAL_NAME.search(text)) is not None:
         yield message_event("signal", record, signal=int(named[2]), pid=None, sender=None)
     elif (words := _FATAL.search(text) or _CORE.search(text)) is not None:
@@ -185,6 +195,8 @@ _XID = re.compile(
 _NVRM = re.compile(
     rf"NVRM: .{{0,80}}?{BUS}.{{0,200}}?(?:fallen off the bus|is lost|RmInitAdapter failed|GPU recovery action)",
 )
+_SMI = re.compile(rf"(?:device handle for )?(?:GPU|gpu) ?{BUS}: (?:Unknown Error|GPU is lost|.{{0,40}}is lost)")
+"""A GPU that nvidia-smi does not find any more."""
 _SXID = re.compile(rf"SXid \(PCI:{BUS}\): (\d{{1,6}}), (Fatal|Non-fatal)?")
 _MLX5 = re.compile(
     rf"mlx5_(?:core|\d{{1,3}})\b(?: {BUS})?.{{0,80}}?"
@@ -242,7 +254,7 @@ def _xid(record: Record) -> Event | None:
 
 
 def _driver(record: Record) -> Event | None:
-    found = _NVRM.search(record.text)
+    found = _NVRM.search(record.text) or _SMI.search(record.text)
     return None if found is None else _made(record, "gpu", fatal=True, bus=found[1])
 
 

@@ -181,7 +181,9 @@ def _optional(pattern: str, at: int) -> bool:
 
 _SKIPPABLE = "cuda-out-of-memory"
 """An error that programs catch to skip a batch; one that is only a warning may not have ended its process."""
-_PID = re.compile(r"^E[A-Z]\d{4}: \[PID: (\d{1,10})\]|NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b")
+_PID = re.compile(
+    r"^(?:E[A-Z]\d{4}: )?\[PID: (\d{1,10})\] \S{1,40} |NVRM: Xid \([^)]{0,40}\): \d{1,4}, pid='?(\d{1,10})\b"
+)
 """The process id in lines of HCCL and of the driver."""
 
 

@@ -26,16 +26,19 @@ _COMPILE_WORDS = (
     "__recompiles", "__graph_breaks", "torch._dynamo hit config.", " last reason: ", "   function: '",
 )  # fmt: skip
 LITERALS = (
-    "A worker died or was killed while", " died unexpectedly", "The actor died unexpectedly", "DeepEP",
+    "A worker died or was killed while", "The actor is dead because its worker", " died unexpectedly",
+    "The actor died unexpectedly", "DeepEP",
     "Hash not matching for", "Weight hashes match after", "rerun: unexpected result is ", "Possible transient error",
     "Possible persistent error", "Correct result (but possible", "Unexpected result ",
     *_COMPILE_WORDS,
 )  # fmt: skip
 ENTRIES = 12
 _PID = re.compile(r"Worker PID: (\d{1,10})\b")
-_HOST = re.compile(r"Worker IP address: ([0-9A-Fa-f.:]{2,45})\b")
+_HOST = re.compile(r"Worker IP address: \[?([0-9A-Fa-f.:]{2,45})\b")
+_DEAD = "The actor is dead because its worker process has died"
+"""The line below the entries of a dead actor; people paste it alone, too."""
 _INTENDED_EXIT = re.compile(r"Worker exit type: INTENDED")
-_NAMED_WORKER = re.compile(r"Worker proc (\S{1,80}) died unexpectedly")
+_NAMED_WORKER = re.compile(r"(?:Worker|Engine core) proc (\S{1,80}) died unexpectedly")
 _NUMBER = re.compile(r"(?:Vllm)?Worker-(\d{1,6})$")
 _ACTOR = re.compile(r"\S*(?:ActorDiedError|RayActorError): The actor died unexpectedly before finishing this task")
 _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S.{0,200})$")
@@ -49,12 +52,15 @@ def events(record: Record) -> Iterator[Event]:
     yield from _check_events(record)
     if "DeepEP" in text:
         yield from _experts(record)
-    if "A worker died or was killed while" in text and not _INTENDED_EXIT.search(text):
+    died = "A worker died or was killed while" in text or _DEAD in text
+    if died and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
         yield _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
     elif (named := _NAMED_WORKER.search(text)) is not None:
         number = _NUMBER.search(named[1])
         made = _died(record, None, None, named[1])
+        # the process in front of the line is the one that tells of it
+        made = made._replace(values={**made.values, "pid": None, "host": None, "label": shown_text(named[1])})
         # copies of an engine number their workers alike
         yield made._replace(rank=int(number[1])) if number and made.rank is None and "DP" not in record.label else made
 
@@ -108,6 +114,8 @@ class ActorDeath:
 
     def consumes(self, record: Record) -> bool:
         """Whether a line is an entry; reads it if so."""
+        if record.text.lstrip().startswith(_DEAD):
+            return True
         entry = _ENTRY.match(record.text)
         if entry is None or len(self._entries) >= ENTRIES:
             return False

@@ -374,7 +374,8 @@ _TROUBLE = re.compile(
     r"(?i)fail|error|exception|could ?n[o']t|can ?n[o']t|unable|caught|ignor|recover|problem|wrong|skip|retr(?:y|ies)"
 )
 _GOES_ON = re.compile(
-    r"(?i)(?<!no-)\b(?<!and )(?<!please )(?:retry(?:ing)?|will retry|try(?:ing)? again|re-?attempting|ignor(?:ed|ing)|skipp(?:ed|ing)|continuing"
+    r"(?i)(?<!no-)\b(?<!and )(?<!please )(?:retry(?:ing)?|will retry|try(?:ing)? again|re-?attempting"
+    r"|ignor(?:ed|ing)|skipp(?:ed|ing)|continuing"
     r"|carrying on|fall(?:s|ing)?[ -]?back|recovered|recovering|attempt \d{1,4})\b"
 )
 _GIVES_UP = re.compile(
