@@ -215,6 +215,11 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         meaning="a few groups or pairs take longer than all others of their kind, whatever they run", drains_node=True,
     ),
     FindingKind(
+        name="uneven-work", worst="warning", status="slow", status_alone="slow", view="gains",
+        meaning="stages or sequences of unequal length, a slow link, or time between operations make steps longer: "
+        "no rank is to blame",
+    ),
+    FindingKind(
         name="mesh-misfit", worst="warning",
         meaning="a group is not what the grid of the others makes of it: the ranks that are in two groups of a kind, "
         "or in none",

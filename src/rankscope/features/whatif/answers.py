@@ -56,19 +56,23 @@ class _Levels:
     correlation: float | None
 
 
-def answers(schedule: StepSchedule, origin: str, notes: tuple[str, ...] = (), *, steps_known: bool = True) -> WhatIf:
-    """The answers for a schedule; `steps_known`: its steps are those of the program."""
+def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), *, steps_known: bool = True) -> WhatIf:
+    """The answers for a schedule; `steps_known`: its steps are those of the program.
+
+    `accused` are the ranks that the findings call slow: without any, those that compute longest are asked about.
+    """
     ops, graph = schedule.ops, schedule.graph
     levels = _levels(schedule)
     base = graph.step_times(np.stack([levels.took, levels.typical], axis=1))
     step, ideal = base.mean(axis=0)
+    repeats = max(1, schedule.repeats)
     per_step = base[:, 0] / np.maximum(base[:, 1], 1)
     by = {name: _alone(schedule, levels, name, ideal) for name in ("replica", "stage", "what")}
     workers = _workers(schedule, levels, by, ideal)
     measured = float(schedule.measured_ns.mean())
     gains = [
-        *_gains(schedule, levels, step),
-        *([Gain("launch", (), None, "", int(step), 1 - step / measured)] if measured > 0 else []),
+        *_gains(schedule, levels, accused, step),
+        *([Gain("launch", (), None, "", 0, 1 - step / measured)] if schedule.named and measured > 0 else []),
     ]
     stages, replicas = ops["stage"].n_unique(), ops["replica"].n_unique()
     lost = step - ideal
@@ -76,14 +80,14 @@ def answers(schedule: StepSchedule, origin: str, notes: tuple[str, ...] = (), *,
     fixed = [ops["rank"].is_in([int(worker.name) for worker in worst]), ops["stage"] == last]
     mended = graph.step_times(np.stack([np.where(rows, levels.typical, levels.took) for rows in fixed], axis=1))
     shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
-    shown = _named(gains, measured)
+    shown = _named(gains, measured / repeats)
     return WhatIf(
-        origin=origin, steps=len(base) if steps_known else 0, stages=stages, replicas=replicas,
-        measured_ns=round(measured), step_ns=round(step), ideal_ns=round(ideal), slowdown=float(step / max(ideal, 1)),
+        origin=origin, steps=len(base) * repeats if steps_known else 0, stages=stages, replicas=replicas,
+        measured_ns=round(measured / repeats), step_ns=round(step / repeats), ideal_ns=round(ideal / repeats), slowdown=float(step / max(ideal, 1)),
         worst_step=(int(per_step.argmax()), float(per_step.max())), workers=workers, by_replica=by["replica"],
         by_stage=by["stage"], by_kind=by["what"], worst_workers=None if shares is None else float(shares[0]),
         last_stage=None if shares is None or stages < 2 else float(shares[1]), correlation=levels.correlation,
-        gains=shown, notes=notes,
+        gains=shown,
     )  # fmt: skip
 
 
@@ -194,12 +198,12 @@ def _correlation(ops: pl.DataFrame) -> float | None:
     return None if found is None or np.isnan(found) else float(found)
 
 
-def _gains(schedule: StepSchedule, levels: _Levels, step: float) -> Iterator[Gain]:
+def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], step: float) -> Iterator[Gain]:
     """What each cause costs: the schedule without it, all else as recorded."""
     ops = schedule.ops
     computes = (~ops["transfer"]).to_numpy()
     questions: list[tuple[Gain, Times]] = []
-    slow = _slow_ranks(schedule, levels)
+    slow = accused or _slow_ranks(schedule, levels)
     if slow:
         rows = ops["rank"].is_in(slow).to_numpy() & computes
         usual = np.where(rows, np.minimum(levels.took, levels.stage * levels.sequence), levels.took)

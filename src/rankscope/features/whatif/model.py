@@ -73,7 +73,6 @@ class WhatIf:
     """Of the times of forward and backward of one micro batch; None where too few are known."""
     gains: tuple[Gain, ...]
     """What is worth mending, best first."""
-    notes: tuple[str, ...] = ()
 
     @property
     def cause(self) -> Gain | None:

@@ -33,6 +33,8 @@ class StepSchedule:
     """Columns SCHEDULE."""
     graph: StepGraph
     measured_ns: Times
-    """By step how long it took."""
-    named: bool
+    """By step of the graph how long it took."""
+    repeats: int = 1
+    """Steps of the program in each step of the graph: of traces and dumps all are simulated as one."""
+    named: bool = False
     """Its slots are kinds of operations, which all stages share; else places in the step, which only one stage has."""
