@@ -91,7 +91,7 @@ FEATURES: KindTable[Feature] = KindTable(
     # behind traces: it asks of what they matched
     Feature(
         name="what-if",
-        tables=("step_ops", "traced", "ops"),
+        tables=("step_ops", "traced"),
         find="features.whatif.whatif_findings:with_what_if",
         section="features.whatif.whatif_section:section",
         place=4,

@@ -23,6 +23,8 @@ from rankscope.features.whatif.step_graph import Times
 
 WORTH = 0.03
 """Smallest part of a step that is worth mending."""
+LEAST = {"sequence": 0.1}
+"""The same for causes that chance may look like: it, too, makes some micro batches longer than others."""
 ALIKE = 0.9
 """Correlation of forward and backward from which sequences explain what varies."""
 FEWEST_MICRO = 8
@@ -93,7 +95,7 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
 
 def _named(gains: list[Gain], measured: float) -> tuple[Gain, ...]:
     """The gains that are worth it, best first, with the times of steps as they were recorded."""
-    worth = sorted((gain for gain in gains if gain.share >= WORTH), key=lambda gain: -gain.share)
+    worth = sorted((gain for gain in gains if gain.share >= LEAST.get(gain.cause, WORTH)), key=lambda gain: -gain.share)
     return tuple(replace(gain, step_ns=round(measured * (1 - gain.share))) for gain in worth)
 
 
@@ -166,7 +168,9 @@ def _levels(schedule: StepSchedule) -> _Levels:
     correlation = _correlation(ops)
     if correlation is not None and correlation >= ALIKE:
         batch = ["step", "replica", "micro"]
-        length = (took.filter(~pl.col("transfer")).sum() / pl.col("rank_ns").filter(~pl.col("transfer")).sum()).over(batch)
+        length = (took.filter(~pl.col("transfer")).sum() / pl.col("rank_ns").filter(~pl.col("transfer")).sum()).over(
+            batch
+        )
         known = ~pl.col("transfer") & pl.col("micro").is_not_null()
         ops = ops.with_columns(sequence=pl.when(known).then(length).otherwise(1.0)).with_columns(
             even=pl.when(known).then(pl.col("sequence").filter(known).mean().over("step")).otherwise(1.0)
@@ -186,14 +190,18 @@ def _correlation(ops: pl.DataFrame) -> float | None:
     """
     known = ops.filter(~pl.col("transfer") & pl.col("micro").is_not_null())
     middle = (pl.col("slot").min() + pl.col("slot").max()).over("rank") / 2
-    halves = known.with_columns(late=pl.col("slot") > middle).group_by("rank", "step", "micro", "late").agg(
-        share=pl.col("took_ns").sum() / pl.col("rank_ns").sum()
+    halves = (
+        known.with_columns(late=pl.col("slot") > middle)
+        .group_by("rank", "step", "micro", "late")
+        .agg(share=pl.col("took_ns").sum() / pl.col("rank_ns").sum())
     )
     pairs = halves.filter(~pl.col("late")).join(halves.filter("late"), on=["rank", "step", "micro"])
     if pairs.height < FEWEST_MICRO:
         return None
     # few outliers, as a rank that pauses once, must not decide
-    low, high = (pl.col(name).clip(pl.col(name).quantile(0.01), pl.col(name).quantile(0.99)) for name in ("share", "share_right"))
+    low, high = (
+        pl.col(name).clip(pl.col(name).quantile(0.01), pl.col(name).quantile(0.99)) for name in ("share", "share_right")
+    )
     found = pairs.select(pl.corr(low, high)).item()
     return None if found is None or np.isnan(found) else float(found)
 
@@ -247,7 +255,9 @@ def _links(schedule: StepSchedule, levels: _Levels) -> list[tuple[Gain, Times]]:
     routes = rows.group_by("what", "route").agg(level=pl.col("took_ns").median(), times=pl.len())
     usual = pl.col("level").sort().get((pl.len() - 1) // 2).over("what")
     routes = routes.with_columns(usual=usual, alike=pl.len().over("what"))
-    slow = routes.filter((pl.col("alike") > 1) & (pl.col("level") >= SLOW_ROUTE * pl.col("usual")))
+    slow = routes.filter(
+        (pl.col("alike") > 1) & (pl.col("level") > 0) & (pl.col("level") >= SLOW_ROUTE * pl.col("usual"))
+    )
     slow = slow.with_columns(lost=(pl.col("level") - pl.col("usual")) * pl.col("times")).sort("lost", descending=True)
     out = []
     for what, route, level, usual_ns in slow.head(MOST_WORKERS).select("what", "route", "level", "usual").iter_rows():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankscope.features.whatif.model import Gain, WhatIf
-from rankscope.text.wording import digits, duration, ranks_text
+from rankscope.text.wording import duration, ranks_text
 
 MOST_LISTED_RANKS = 8
 
@@ -39,5 +39,5 @@ def slowdown_line(told: WhatIf) -> str:
     unit = "a step" if told.steps else "what was recorded"
     return (
         f"{unit} takes {duration(told.step_ns)}, {duration(told.ideal_ns)} if each operation were as long as is "
-        f"typical of its kind: slowdown {digits(told.slowdown)}"
+        f"typical of its kind: slowdown {told.slowdown:.3f}"
     )

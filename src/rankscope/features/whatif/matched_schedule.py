@@ -133,5 +133,7 @@ def _shaped(calls: pl.DataFrame, steps_known: bool) -> pl.DataFrame:
         *common, order=2 * pl.col("call") + 1, what="what", transfer=pl.lit(True), took_ns="moved_ns",
         route="route", micro=null, chunk=null, typical_ns=pl.col("moved_ns").median().over("alike"),
     )  # fmt: skip
-    both = pl.concat([table.select("order", *(pl.col(n).cast(k) for n, k in SCHEDULE.items())) for table in (work, moved)])
+    both = pl.concat(
+        [table.select("order", *(pl.col(n).cast(k) for n, k in SCHEDULE.items())) for table in (work, moved)]
+    )
     return both.sort("order").drop("order")

@@ -9,7 +9,7 @@ from rankscope.analysis.model import FeaturePart
 CAUSES = ("worker", "stage", "sequence", "link", "launch")
 """Slow ranks, stages of unequal work, sequences of unequal length, slow links, and time between operations that no
 operation explains."""
-ORIGINS = ("step-trace", "traces", "dumps")
+ORIGINS = ("step-trace", "traces")
 """What the durations are from."""
 
 
@@ -82,4 +82,3 @@ class WhatIf:
 
 WHAT_IF_RESULTS = FeaturePart[WhatIf]("what-if")
 """Answers in an analysis."""
-

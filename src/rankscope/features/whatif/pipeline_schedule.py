@@ -91,7 +91,9 @@ def _paired(ops: pl.DataFrame, computing: pl.DataFrame) -> pl.DataFrame:
     away = pl.col("kind").replace_strict({kind: by for kind, (_, by) in SENDS.items()}, return_dtype=pl.Int64)
     real = rows.filter(~idle.fill_null(False)).with_columns(
         place=pl.int_range(pl.len(), dtype=pl.Int64).over(by),
-        from_stage=pl.when("receives").then((pl.col("stage") + away) % stages).otherwise(pl.col("stage").cast(pl.Int64)),
+        from_stage=pl.when("receives")
+        .then((pl.col("stage") + away) % stages)
+        .otherwise(pl.col("stage").cast(pl.Int64)),
     )
     key = pl.struct("step", "replica", "way", "from_stage", "place").rank("dense").cast(pl.Int64) - 1
     return rows.join(real.select("op", meeting=key, route="from_stage"), on="op", how="left", maintain_order="left")

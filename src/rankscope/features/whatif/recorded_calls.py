@@ -1,19 +1,13 @@
-"""The calls of ranks with their times, from profiler traces and from dumps."""
+"""The calls of ranks with their times, from profiler traces."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from rankscope.analysis.facts import Facts
 from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.features.traces.rules.trace_story import pipeline_groups
 from rankscope.features.whatif.matched_schedule import CALLS
 from rankscope.schema import Dataset
-
-MOST_CALLS = 1 << 19
-"""Most calls that are simulated, the newest of each rank."""
-TIMED_SHARE = 0.9
-"""Smallest share of the calls of dumps that must have a length."""
 
 
 def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame, bool]:
@@ -35,33 +29,9 @@ def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame,
     begins = steps.group_by("file").agg(begin_ns=pl.col("begins").min())
     rows = rows.with_columns(step=pl.when(inside).then("step")).join(begins, on="file", how="left")
     steps_known = known > 1  # type: ignore[operator]
-    return _calls(dataset, rows.with_columns(meeting="match"), pipeline_groups(dataset.traced, dataset.group_list)), steps_known
-
-
-def dumped_calls(facts: Facts) -> pl.DataFrame | None:
-    """CALLS of the collectives that all members finished; None if their times are not recorded."""
-    ops = facts.dataset.ops
-    lasted = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("created_ns"))
-    rows = ops.filter(pl.col("created_ns").is_not_null() & pl.col("seq").is_not_null() & ~pl.col("is_p2p"))
-    rows = rows.with_columns(lasted=lasted)
-    if rows.is_empty() or rows["lasted"].null_count() > (1 - TIMED_SHARE) * rows.height:
-        return None
-    rows = rows.drop_nulls("lasted").group_by("rank", maintain_order=True).tail(
-        max(1, MOST_CALLS // max(1, rows["rank"].n_unique()))
-    )  # fmt: skip
-    sizes = pl.DataFrame(
-        {"group": [g.id for g in facts.groups], "members": [len(g.ranks) for g in facts.groups]},
-        {"group": pl.UInt32, "members": pl.UInt32},
-    )
-    whole = pl.col("rank").n_unique().over("group", "seq") == pl.col("members")
-    rows = rows.unique(["rank", "group", "seq"], keep="first", maintain_order=True)
-    rows = rows.join(sizes, on="group", maintain_order="left").filter(whole & (pl.col("members") > 1))
-    rows = rows.with_columns(
-        meeting=pl.struct("group", "seq").rank("dense"), arrived_ns="created_ns",
-        ended_ns=pl.col("created_ns") + pl.col("lasted").clip(0), step=pl.lit(None, pl.Int64),
-        begin_ns=pl.lit(None, pl.Int64), blocking=pl.lit(True),
-    )  # fmt: skip
-    return _calls(facts.dataset, rows, frozenset())
+    return _calls(
+        dataset, rows.with_columns(meeting="match"), pipeline_groups(dataset.traced, dataset.group_list)
+    ), steps_known
 
 
 def _calls(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.DataFrame:
@@ -71,7 +41,9 @@ def _calls(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.D
         {"group": pl.UInt32, "kind": pl.String},
     )  # fmt: skip
     op = pl.col("op").cast(pl.String)
-    size = pl.coalesce(pl.col("in_sizes").cast(pl.String), pl.lit("")) + pl.col("out_sizes").cast(pl.String).fill_null("")
+    size = pl.coalesce(pl.col("in_sizes").cast(pl.String), pl.lit("")) + pl.col("out_sizes").cast(pl.String).fill_null(
+        ""
+    )
     pair = pl.when("is_p2p").then(pl.max_horizontal("rank", "peer") * (1 << 32) + pl.min_horizontal("rank", "peer"))
     return rows.join(kinds, on="group", how="left").with_columns(
         pl.col("rank").cast(pl.Int64), pl.col("meeting").cast(pl.Int64),

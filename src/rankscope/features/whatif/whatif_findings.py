@@ -1,6 +1,6 @@
 """What-if questions of a job, and findings on a trace of steps.
 
-The headline of traces and dumps stays: what would be gained is asked about the ranks that it accuses.
+The headline of traces stays: what would be gained is asked about the ranks that it accuses.
 """
 
 from __future__ import annotations
@@ -47,27 +47,23 @@ def with_what_if(facts: Facts, analysis: Analysis) -> Analysis:
 
 def _asked(facts: Facts, analysis: Analysis) -> WhatIf | None:
     """The answers for the best of what was read; None if it does not tell times."""
-    from rankscope.features.whatif.answers import answers  # noqa: PLC0415 - for jobs with times only
+    from rankscope.features.whatif.answers import answers
 
     dataset = facts.dataset
     if not dataset.step_ops.is_empty():
-        from rankscope.features.whatif.pipeline_schedule import pipeline_schedule  # noqa: PLC0415
+        from rankscope.features.whatif.pipeline_schedule import pipeline_schedule
 
         return answers(pipeline_schedule(dataset.step_ops), "step-trace")
-    from rankscope.features.whatif.matched_schedule import matched_schedule  # noqa: PLC0415
-    from rankscope.features.whatif.recorded_calls import dumped_calls, traced_calls  # noqa: PLC0415
+    from rankscope.features.whatif.matched_schedule import matched_schedule
+    from rankscope.features.whatif.recorded_calls import traced_calls
 
-    accused = tuple(
-        sorted({rank for f in analysis.findings if f.kind == "straggler" for rank in f.culprit_ranks})
-    )
+    accused = tuple(sorted({rank for f in analysis.findings if f.kind == "straggler" for rank in f.culprit_ranks}))
     traces = TRACE_RESULTS.find(analysis)
-    if traces is not None and not traces.matched.is_empty():
-        calls, steps_known = traced_calls(dataset, traces)
-        schedule = matched_schedule(calls, steps_known=steps_known)
-        return answers(schedule, "traces", accused, steps_known=steps_known) if schedule is not None else None
-    calls_of_dumps = dumped_calls(facts)
-    schedule = matched_schedule(calls_of_dumps, steps_known=False) if calls_of_dumps is not None else None
-    return answers(schedule, "dumps", accused, steps_known=False) if schedule is not None else None
+    if traces is None or traces.matched.is_empty():
+        return None
+    calls, steps_known = traced_calls(dataset, traces)
+    schedule = matched_schedule(calls, steps_known=steps_known)
+    return answers(schedule, "traces", accused, steps_known=steps_known) if schedule is not None else None
 
 
 def _of_steps(dataset: Dataset, analysis: Analysis, told: WhatIf) -> Analysis:
@@ -110,7 +106,9 @@ def _what(told: WhatIf, cause: Gain) -> str:
     if cause.cause == "worker":
         return f"{gain_noun(cause)} {'takes' if len(cause.ranks) == 1 else 'take'} longer than the others of the stage"
     if cause.cause == "stage":
-        return f"stage {cause.stage} of {told.stages} takes longer than the others, on all its ranks: nobody is to blame"
+        return (
+            f"stage {cause.stage} of {told.stages} takes longer than the others, on all its ranks: nobody is to blame"
+        )
     if cause.cause == "sequence":
         return "micro batches take unequally long, by the lengths of their sequences: nobody is to blame"
     if cause.cause == "link":
