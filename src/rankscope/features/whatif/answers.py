@@ -1,11 +1,11 @@
 """Answers to what-if questions, from a schedule.
 
-S = T(recorded durations) / T(ideal), S_x = T(ideal, but recorded durations for x) / T(ideal), and M_W and M_S are those of
+S = T(recorded durations) / T(ideal), S_x = T(ideal, but recorded durations for x) / T(ideal), M_W and M_S are those of
 "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI '25), sections 3.3, 5.1 and 5.2.
 
 What is worth mending goes by levels of computing: a rank has one for each kind of its operations (the median over steps
-and micro batches), a stage the lower median of those of its ranks. So ranks that are all as long lie at their stage, and
-one that is longer than the others of its stage at itself. What then varies from micro batch to micro batch, in forward
+and micro batches), a stage the lower median of those of its ranks. So ranks that are all as long lie at their stage,
+and one that is longer than the others of its stage at itself. What then varies from micro batch to micro batch, in forward
 and backward alike, are the lengths of sequences (section 5.3: a correlation of at least 0.9).
 """
 
@@ -82,10 +82,11 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     fixed = [ops["rank"].is_in([int(worker.name) for worker in worst]), ops["stage"] == last]
     mended = graph.step_times(np.stack([np.where(rows, levels.typical, levels.took) for rows in fixed], axis=1))
     shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
-    shown = _named(gains, measured / repeats)
+    shown = _named(gains, measured / repeats, {} if schedule.named else LEAST)
     return WhatIf(
         origin=origin, steps=len(base) * repeats if steps_known else 0, stages=stages, replicas=replicas,
-        measured_ns=round(measured / repeats), step_ns=round(step / repeats), ideal_ns=round(ideal / repeats), slowdown=float(step / max(ideal, 1)),
+        measured_ns=round(measured / repeats), step_ns=round(step / repeats),
+        ideal_ns=round(ideal / repeats), slowdown=float(step / max(ideal, 1)),
         worst_step=(int(per_step.argmax()), float(per_step.max())), workers=workers, by_replica=by["replica"],
         by_stage=by["stage"], by_kind=by["what"], worst_workers=None if shares is None else float(shares[0]),
         last_stage=None if shares is None or stages < 2 else float(shares[1]), correlation=levels.correlation,
@@ -93,9 +94,9 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     )  # fmt: skip
 
 
-def _named(gains: list[Gain], measured: float) -> tuple[Gain, ...]:
+def _named(gains: list[Gain], measured: float, least: dict[str, float]) -> tuple[Gain, ...]:
     """The gains that are worth it, best first, with the times of steps as they were recorded."""
-    worth = sorted((gain for gain in gains if gain.share >= LEAST.get(gain.cause, WORTH)), key=lambda gain: -gain.share)
+    worth = sorted((gain for gain in gains if gain.share >= least.get(gain.cause, WORTH)), key=lambda gain: -gain.share)
     return tuple(replace(gain, step_ns=round(measured * (1 - gain.share))) for gain in worth)
 
 
@@ -179,7 +180,8 @@ def _levels(schedule: StepSchedule) -> _Levels:
         ops[name].to_numpy()
         for name in ("took_ns", "typical_ns", "rank_ns", "stage_ns", "balanced_ns", "sequence", "even")
     )
-    return _Levels(*columns, correlation)
+    took_ns, typical_ns, rank_ns, stage_ns, balanced_ns, sequence, even = columns
+    return _Levels(took_ns, typical_ns, rank_ns, stage_ns, balanced_ns, sequence, even, correlation)
 
 
 def _correlation(ops: pl.DataFrame) -> float | None:

@@ -1,7 +1,7 @@
 """The schedule of a training step with pipeline and data parallelism, from the operations of its workers.
 
-The waits are those of the artifact of the OSDI '25 paper (github.com/ByteDance-Seed/StragglerAnalysis): computing in the
-order of its start; four streams of sends and receives; a receive before the computing that needs it, and a send behind
+The waits are those of the artifact of the OSDI '25 paper (github.com/ByteDance-Seed/StragglerAnalysis): computing in
+the order of its start; four streams of sends and receives; a receive before the computing that needs it, and a send behind
 the one that made it; parameters before the first forward of their chunk; gradients behind the last backward.
 """
 
@@ -164,7 +164,9 @@ def _with_meetings(ops: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
     key = (
         pl.when(over_replicas).then(pl.struct(kind, "step", stage, pl.lit(-1, pl.Int64).alias("who"), number))
         .when(kind == EMBEDDING)
-        .then(pl.struct(kind, "step", pl.lit(-1, pl.Int64).alias("stage"), pl.col("replica").cast(pl.Int64).alias("who"), number))
+        .then(pl.struct(
+            kind, "step", pl.lit(-1, pl.Int64).alias("stage"), pl.col("replica").cast(pl.Int64).alias("who"), number
+        ))
         .when(kind == CLIP)
         .then(pl.struct(kind, "step", pl.lit(-1, pl.Int64).alias("stage"), pl.lit(-1, pl.Int64).alias("who"), number))
     )  # fmt: skip

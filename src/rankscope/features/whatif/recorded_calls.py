@@ -28,7 +28,7 @@ def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame,
     inside = pl.col("issued_ns") <= pl.col("ends")
     begins = steps.group_by("file").agg(begin_ns=pl.col("begins").min())
     rows = rows.with_columns(step=pl.when(inside).then("step")).join(begins, on="file", how="left")
-    steps_known = known > 1  # type: ignore[operator]
+    steps_known = bool(known > 1)  # type: ignore[operator]
     return _calls(
         dataset, rows.with_columns(meeting="match"), pipeline_groups(dataset.traced, dataset.group_list)
     ), steps_known
@@ -36,8 +36,9 @@ def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame,
 
 def _calls(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.DataFrame:
     groups = dataset.group_list
+    names = [f"{g.description or g.name.rstrip('0123456789')} {len(g.ranks)}" for g in groups]
     kinds = pl.DataFrame(
-        {"group": [g.id for g in groups], "kind": [f"{g.description or g.name.rstrip('0123456789')} {len(g.ranks)}" for g in groups]},
+        {"group": [g.id for g in groups], "kind": names},
         {"group": pl.UInt32, "kind": pl.String},
     )  # fmt: skip
     op = pl.col("op").cast(pl.String)
