@@ -215,7 +215,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         meaning="a few groups or pairs take longer than all others of their kind, whatever they run", drains_node=True,
     ),
     FindingKind(
-        name="uneven-work", worst="warning", status="slow", status_alone="slow", 
+        name="uneven-work", worst="warning", status="slow", status_alone="slow",
         meaning="stages or sequences of unequal length, a slow link, or time between operations make steps longer: "
         "no rank is to blame",
     ),

@@ -1,8 +1,8 @@
 """The schedule of a training step with pipeline and data parallelism, from the operations of its workers.
 
-The waits are those of the artifact of the OSDI '25 paper (github.com/ByteDance-Seed/StragglerAnalysis): computing in
-the order of its start; four streams of sends and receives; a receive before the computing that needs it, and a send behind
-the one that made it; parameters before the first forward of their chunk; gradients behind the last backward.
+The waits are those of the artifact of the OSDI '25 paper (github.com/ByteDance-Seed/StragglerAnalysis): computing
+in the order of its start; four streams of sends and receives; a receive before the computing that needs it, and a send
+behind the one that made it; parameters before the first forward of their chunk; gradients behind the last backward.
 """
 
 from __future__ import annotations

@@ -96,6 +96,7 @@ def _finding(told: WhatIf, cause: Gain) -> Finding:
     return Finding(
         kind="straggler" if accused else "uneven-work", severity="warning" if cause.share >= CLEAR else "info",
         title=title, explanation=_EXPLANATIONS[cause.cause], evidence=evidence, culprit_ranks=accused,
+        root_cause=bool(accused),
         culprits=tuple(Culprit(rank) for rank in accused), blast_radius=0, next_steps=(_STEPS[cause.cause],),
         confidence="high" if cause.share >= CLEAR else "medium", about=() if accused else cause.ranks,
     )  # fmt: skip
