@@ -5,8 +5,8 @@ S = T(recorded durations) / T(ideal), S_x = T(ideal, but recorded durations for 
 
 What is worth mending goes by levels of computing: a rank has one for each kind of its operations (the median over steps
 and micro batches), a stage the lower median of those of its ranks. So ranks that are all as long lie at their stage,
-and one that is longer than the others of its stage at itself. What then varies from micro batch to micro batch, in forward
-and backward alike, are the lengths of sequences (section 5.3: a correlation of at least 0.9).
+and one that is longer than the others of its stage at itself. What then varies from micro batch to micro batch,
+in forward and backward alike, are the lengths of sequences (section 5.3: a correlation of at least 0.9).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _levels(schedule: StepSchedule) -> _Levels:
     correlation = _correlation(ops)
     if correlation is not None and correlation >= ALIKE:
         batch = ["step", "replica", "micro"]
-        length = (took.filter(~pl.col("transfer")).sum() / pl.col("rank_ns").filter(~pl.col("transfer")).sum()).over(
+        length = (took.filter(~pl.col("transfer")).sum() / pl.col("stage_ns").filter(~pl.col("transfer")).sum()).over(
             batch
         )
         known = ~pl.col("transfer") & pl.col("micro").is_not_null()
