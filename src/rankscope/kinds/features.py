@@ -88,6 +88,15 @@ FEATURES: KindTable[Feature] = KindTable(
         record="features.traces.trace_json:json_keys",
         absent={"traces": None},
     ),
+    # behind traces: it asks of what they matched
+    Feature(
+        name="what-if",
+        tables=("step_ops", "traced"),
+        find="features.whatif.whatif_findings:with_what_if",
+        section="features.whatif.whatif_section:section",
+        place=4,
+        record="features.whatif.whatif_section:json_keys",
+    ),
     # before numbers that were measured: a log tells of checks that a framework made of its own
     Feature(name="checks", tables=("messages",), find="features.numbers.rules.logged_checks:with_logged_checks"),
     Feature(

@@ -269,6 +269,11 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         meaning="the devices idle for most of each step, as their hosts hand over no work",
     ),
     FindingKind(
+        name="uneven-work", worst="warning", status="slow", status_alone="slow",
+        meaning="stages or sequences of unequal length, a slow link, or time between operations make steps longer: "
+        "no rank is to blame",
+    ),
+    FindingKind(
         name="mesh-misfit", worst="warning",
         meaning="a group is not what the grid of the others makes of it: the ranks that are in two groups of a kind, "
         "or in none",

@@ -236,6 +236,19 @@ LOG = InputKind(
     shown_as="features.logs.read.model:shown_kind",
     settles_ranks=True,
 )
+STEP_TRACE = InputKind(
+    name="step-trace",
+    meaning="operations of all workers by step, as Parquet: `dp_rank`, `stage`, `optype`, `duration`, ...",
+    noun="step trace",
+    place=16,
+    begins="features.whatif.step_trace:looks_like_step_trace",
+    decode="features.whatif.step_trace:decode_step_trace",
+    restore="features.whatif.step_trace:step_trace_from",
+    add_rows="features.whatif.step_rows:add_step_ops",
+    most_bytes=1 << 30,
+    is_ranked=False,
+    told_if_broken=False,
+)
 UNKNOWN_KIND = "not a kind of file that is known"
 """The problem of a file that nothing recognises."""
 REPORT = InputKind(
@@ -304,6 +317,7 @@ INPUTS: KindTable[InputKind] = KindTable(
     MEMORY_SNAPSHOT,
     DUMP,
     ENVIRONMENT,
+    STEP_TRACE,
     LOG,
     REPORT,
     CAPTURED_STACKS,

@@ -207,6 +207,12 @@ class Dataset(JobTables):
         return not self.samples.is_empty() and not told
 
     @cached_property
+    def from_step_ops(self) -> bool:
+        """Whether there is a trace of steps, but neither dumps, logs nor traces of profilers."""
+        told = not self.dumps.is_empty() or self.has_logs or self.has_traces
+        return not self.step_ops.is_empty() and not told
+
+    @cached_property
     def from_traces(self) -> bool:
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
         return self.has_traces and self.dumps.is_empty() and not self.has_logs
@@ -223,6 +229,8 @@ class Dataset(JobTables):
             told = self.parameters
         if self.from_samples:
             told = self.samples
+        if self.from_step_ops:
+            told = self.step_ops
         if self.from_traces:
             # a lone trace that tells no rank has none
             told = self.files.join(self.traces.select("file"), on="file", how="semi")
@@ -244,7 +252,7 @@ class Dataset(JobTables):
             "logs": self.has_logs, "traces": self.has_traces, "stacks": not self.threads.is_empty(),
             "numbers": self.has_tensors, "samples of memory": not self.memory.is_empty(),
             "memory snapshots": not self.snapshots.is_empty(),
-            "records of models": not self.parameters.is_empty(),
+            "records of models": not self.parameters.is_empty(), "step traces": not self.step_ops.is_empty(),
         }  # fmt: skip
         found = [name for name, given in kinds.items() if given]
         return found[0] if len(found) == 1 else ""
@@ -254,7 +262,7 @@ class Dataset(JobTables):
         """Ranks of the job without a readable dump, sorted; empty if there are only logs, or only traces."""
         if self.from_logs or self.from_traces or self.from_tensors or self.from_memory or self.from_parameters:
             return ()
-        if self.from_samples:
+        if self.from_samples or self.from_step_ops:
             return ()
         if self.dumps.is_empty() and not self.snapshots.is_empty():
             return ()

@@ -588,6 +588,26 @@ TRAINING = Table(
     time_ns=Column(pl.Int64, "as printed, read as UTC; null if unknown"),
 )  # fmt: skip
 
+
+STEP_OPS = Table(
+    "step_ops",
+    "One row for each operation of a worker in a step, of a trace of steps; sorted by rank, step, then start_ns. Ranks "
+    "that share a worker (tensor parallel) have one row.",
+    rank=pl.Int32,
+    replica=Column(pl.Int32, "rank in data parallel"),
+    stage=Column(pl.Int32, "rank in pipeline parallel"),
+    step=pl.Int64,
+    kind=Column(pl.Categorical, '"forward-compute", "grads-reduce-scatter", ...', holds="ours"),
+    start_ns=Column(pl.Int64, "on the clock of the trace, which may begin anywhere"),
+    duration_ns=pl.Int64,
+    number=Column(pl.Int64, "among those of its kind in the step of the worker"),
+    chunk=Column(pl.Int64, "part of the model on the worker, and in the whole model; null where it has none"),
+    model_chunk=pl.Int64,
+    micro=Column(pl.Int64, "micro batch; null or negative where it has none"),
+    length=Column(pl.Int64, "of the sequences of the micro batch; null where that is not recorded"),
+    file=Column(pl.UInt32, "row of `files`"),
+)
+
 SCALARS = Table(
     "scalars",
     "One row for each value of each series, sorted by file, then in the order of the file.",
@@ -637,6 +657,7 @@ class JobTables:
     allocations: pl.DataFrame = ALLOCATIONS.field()
     parameters: pl.DataFrame = PARAMETERS.field()
     training: pl.DataFrame = TRAINING.field()
+    step_ops: pl.DataFrame = STEP_OPS.field()
 
 
 TABLES: dict[str, Table] = {field.name: field.metadata["table"] for field in fields(JobTables)}

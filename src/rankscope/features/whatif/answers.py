@@ -1,0 +1,270 @@
+"""Answers to what-if questions, from a schedule.
+
+S = T(recorded durations) / T(ideal), S_x = T(ideal, but recorded durations for x) / T(ideal), M_W and M_S are those of
+"Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI '25), sections 3.3, 5.1 and 5.2.
+
+What is worth mending goes by levels of computing: a rank has one for each kind of its operations (the median over steps
+and micro batches), a stage the lower median of those of its ranks. So ranks that are all as long lie at their stage,
+and one that is longer than the others of its stage at itself. What then varies from micro batch to micro batch,
+in forward and backward alike, are the lengths of sequences (section 5.3: a correlation of at least 0.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from rankscope.features.whatif.model import Gain, Slowdown, WhatIf
+from rankscope.features.whatif.schedule import StepSchedule
+from rankscope.features.whatif.step_graph import Times
+
+WORTH = 0.03
+"""Smallest part of a step that is worth mending."""
+LEAST = {"sequence": 0.1}
+"""The same for causes that chance may look like: it, too, makes some micro batches longer than others."""
+ALIKE = 0.9
+"""Correlation of forward and backward from which sequences explain what varies."""
+FEWEST_MICRO = 8
+"""Fewest micro batches that can show it."""
+WORST_SHARE = 0.03
+"""Part of the workers that M_W is about."""
+EXCESS_SHARE = 0.5
+"""A rank whose excess is at least this part of the largest is slow as well."""
+SLOW_ROUTE = 1.3
+"""A route is slow if its transfers take this many times as long as is usual of their kind."""
+MOST_WORKERS = 64
+"""Most workers, and most routes, of which each is simulated."""
+MOST_SIMULATED = 1 << 25
+"""Most operations over all of these simulations."""
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """What is usual of each operation, shape (operations,)."""
+
+    took: Times
+    typical: Times
+    rank: Times
+    stage: Times
+    balanced: Times
+    """Of the stage, if all stages had equally much to do."""
+    sequence: Times
+    """Length of the sequences of its micro batch, 1 is usual; 1 everywhere if they do not explain what varies."""
+    even: Times
+    """The mean of that in the step."""
+    correlation: float | None
+
+
+def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), *, steps_known: bool = True) -> WhatIf:
+    """The answers for a schedule; `steps_known`: its steps are those of the program.
+
+    `accused` are the ranks that the findings call slow: without any, those that compute longest are asked about.
+    """
+    ops, graph = schedule.ops, schedule.graph
+    levels = _levels(schedule)
+    base = graph.step_times(np.stack([levels.took, levels.typical], axis=1))
+    step, ideal = base.mean(axis=0)
+    repeats = max(1, schedule.repeats)
+    per_step = base[:, 0] / np.maximum(base[:, 1], 1)
+    by = {name: _alone(schedule, levels, name, ideal) for name in ("replica", "stage", "what")}
+    workers = _workers(schedule, levels, by, ideal)
+    measured = float(schedule.measured_ns.mean())
+    gains = [
+        *_gains(schedule, levels, accused, step),
+        *([Gain("launch", (), None, "", 0, 1 - step / measured)] if schedule.named and measured > 0 else []),
+    ]
+    stages, replicas = ops["stage"].n_unique(), ops["replica"].n_unique()
+    lost = step - ideal
+    worst, last = workers[: -(-round(WORST_SHARE * 1e6) * len(workers) // 1_000_000)], ops["stage"].max()
+    fixed = [ops["rank"].is_in([int(worker.name) for worker in worst]), ops["stage"] == last]
+    mended = graph.step_times(np.stack([np.where(rows, levels.typical, levels.took) for rows in fixed], axis=1))
+    shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
+    shown = _named(gains, measured / repeats, {} if schedule.named else LEAST)
+    return WhatIf(
+        origin=origin, steps=len(base) * repeats if steps_known else 0, stages=stages, replicas=replicas,
+        measured_ns=round(measured / repeats), step_ns=round(step / repeats),
+        ideal_ns=round(ideal / repeats), slowdown=float(step / max(ideal, 1)),
+        worst_step=(int(per_step.argmax()), float(per_step.max())), workers=workers, by_replica=by["replica"],
+        by_stage=by["stage"], by_kind=by["what"], worst_workers=None if shares is None else float(shares[0]),
+        last_stage=None if shares is None or stages < 2 else float(shares[1]), correlation=levels.correlation,
+        gains=shown,
+    )  # fmt: skip
+
+
+def _named(gains: list[Gain], measured: float, least: dict[str, float]) -> tuple[Gain, ...]:
+    """The gains that are worth it, best first, with the times of steps as they were recorded."""
+    worth = sorted((gain for gain in gains if gain.share >= least.get(gain.cause, WORTH)), key=lambda gain: -gain.share)
+    return tuple(replace(gain, step_ns=round(measured * (1 - gain.share))) for gain in worth)
+
+
+def _alone(schedule: StepSchedule, levels: _Levels, column: str, ideal: float) -> tuple[Slowdown, ...]:
+    """The slowdown by each value of a column alone, the largest first."""
+    values = schedule.ops[column]
+    # of many replicas only those that lose most can matter
+    named = values.unique().sort().to_list()
+    if len(named) * len(values) > MOST_SIMULATED:
+        named = _longest(schedule, levels, column, max(1, MOST_SIMULATED // len(values)))
+    return _kept(schedule, levels, [(str(value), (values == value).to_numpy()) for value in named], ideal)
+
+
+def _kept(
+    schedule: StepSchedule, levels: _Levels, rows: list[tuple[str, np.ndarray]], ideal: float
+) -> tuple[Slowdown, ...]:
+    ratios: list[float] = []
+    for at in range(0, len(rows), MOST_WORKERS):
+        columns = [np.where(kept, levels.took, levels.typical) for _, kept in rows[at : at + MOST_WORKERS]]
+        ratios += (schedule.graph.step_times(np.stack(columns, axis=1)).mean(axis=0) / max(ideal, 1)).tolist()
+    told = [Slowdown(name, ratio) for (name, _), ratio in zip(rows, ratios, strict=True)]
+    return tuple(sorted(told, key=lambda one: -one.ratio))
+
+
+def _longest(schedule: StepSchedule, levels: _Levels, column: str, most: int) -> list[int]:
+    lost = pl.Series("lost", levels.took - levels.typical)
+    table = schedule.ops.select(column).with_columns(lost).group_by(column).agg(pl.col("lost").sum())
+    return table.sort("lost", descending=True)[column].head(most).to_list()
+
+
+def _workers(
+    schedule: StepSchedule, levels: _Levels, by: dict[str, tuple[Slowdown, ...]], ideal: float
+) -> tuple[Slowdown, ...]:
+    """By rank; each of the worst by a simulation of its own, of the others what their replica and stage allow."""
+    ranks = schedule.ops.select("rank", "replica", "stage").unique("rank")
+    ratios = {name: {one.name: one.ratio for one in by[name]} for name in ("replica", "stage")}
+    bound = {
+        rank: min(ratios["replica"].get(str(replica), 1.0), ratios["stage"].get(str(stage), 1.0))
+        for rank, replica, stage in ranks.iter_rows()
+    }
+    most = max(1, min(4 * MOST_WORKERS, MOST_SIMULATED // max(1, schedule.ops.height)))
+    first = sorted(bound, key=lambda rank: (-bound[rank], rank))
+    rank = schedule.ops["rank"]
+    exact = _kept(schedule, levels, [(str(one), (rank == one).to_numpy()) for one in first[:most]], ideal)
+    rest = tuple(Slowdown(str(one), bound[one]) for one in first[most:])
+    return tuple(sorted((*exact, *rest), key=lambda one: -one.ratio))
+
+
+def _levels(schedule: StepSchedule) -> _Levels:
+    took = pl.col("took_ns")
+    lower = pl.col("rank_ns").sort().get((pl.len() - 1) // 2)
+    computing = schedule.ops.with_row_index("op").filter(~pl.col("transfer"))
+    ranks = computing.group_by("stage", "rank", "slot").agg(rank_ns=took.median(), times=pl.len())
+    stages = ranks.group_by("stage", "slot").agg(stage_ns=lower, times=pl.col("times").max())
+    over = ["slot"] if schedule.named else []
+    totals = stages.group_by("stage", *over).agg(total=(pl.col("stage_ns") * pl.col("times")).sum())
+    mean = pl.col("total").mean().over(over) if over else pl.col("total").mean()
+    totals = totals.with_columns(ratio=(mean / pl.col("total")).fill_nan(1))
+    ops = (
+        schedule.ops.with_row_index("op").join(ranks.drop("times", "stage"), on=["rank", "slot"], how="left")
+        .join(stages.drop("times"), on=["stage", "slot"], how="left")
+        .join(totals.drop("total"), on=["stage", *over], how="left").sort("op")
+        .with_columns(sequence=pl.lit(1.0), even=pl.lit(1.0))
+    )  # fmt: skip
+    usual = pl.when(pl.col("transfer")).then(took)
+    ops = ops.with_columns(
+        rank_ns=usual.otherwise("rank_ns"), stage_ns=usual.otherwise("stage_ns"),
+        balanced_ns=pl.when(pl.col("transfer")).then(took).otherwise(pl.col("stage_ns") * pl.col("ratio")),
+    )  # fmt: skip
+    correlation = _correlation(ops)
+    if correlation is not None and correlation >= ALIKE:
+        batch = ["step", "replica", "micro"]
+        length = (took.filter(~pl.col("transfer")).sum() / pl.col("stage_ns").filter(~pl.col("transfer")).sum()).over(
+            batch
+        )
+        known = ~pl.col("transfer") & pl.col("micro").is_not_null()
+        ops = ops.with_columns(sequence=pl.when(known).then(length).otherwise(1.0)).with_columns(
+            even=pl.when(known).then(pl.col("sequence").filter(known).mean().over("step")).otherwise(1.0)
+        )
+    columns = (
+        ops[name].to_numpy()
+        for name in ("took_ns", "typical_ns", "rank_ns", "stage_ns", "balanced_ns", "sequence", "even")
+    )
+    took_ns, typical_ns, rank_ns, stage_ns, balanced_ns, sequence, even = columns
+    return _Levels(took_ns, typical_ns, rank_ns, stage_ns, balanced_ns, sequence, even, correlation)
+
+
+def _correlation(ops: pl.DataFrame) -> float | None:
+    """Pearson's correlation of the first and the second half of the work of a rank on a micro batch, over all of them.
+
+    The halves are forward and backward: the slots of the first are the lower ones. Each is relative to what is usual on
+    the rank, so that slow ranks and long stages correlate nothing.
+    """
+    known = ops.filter(~pl.col("transfer") & pl.col("micro").is_not_null())
+    middle = (pl.col("slot").min() + pl.col("slot").max()).over("rank") / 2
+    halves = (
+        known.with_columns(late=pl.col("slot") > middle)
+        .group_by("rank", "step", "micro", "late")
+        .agg(share=pl.col("took_ns").sum() / pl.col("rank_ns").sum())
+    )
+    pairs = halves.filter(~pl.col("late")).join(halves.filter("late"), on=["rank", "step", "micro"])
+    if pairs.height < FEWEST_MICRO:
+        return None
+    # few outliers, as a rank that pauses once, must not decide
+    low, high = (
+        pl.col(name).clip(pl.col(name).quantile(0.01), pl.col(name).quantile(0.99)) for name in ("share", "share_right")
+    )
+    found = pairs.select(pl.corr(low, high)).item()
+    return None if found is None or np.isnan(found) else float(found)
+
+
+def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], step: float) -> Iterator[Gain]:
+    """What each cause costs: the schedule without it, all else as recorded."""
+    ops = schedule.ops
+    computes = (~ops["transfer"]).to_numpy()
+    questions: list[tuple[Gain, Times]] = []
+    slow = accused or _slow_ranks(schedule, levels)
+    if slow:
+        rows = ops["rank"].is_in(slow).to_numpy() & computes
+        usual = np.where(rows, np.minimum(levels.took, levels.stage * levels.sequence), levels.took)
+        questions.append((Gain("worker", slow, None, "", 0, 0.0), usual))
+    if ops["stage"].n_unique() > 1:
+        balanced = np.where(computes, levels.took * levels.balanced / np.maximum(levels.stage, 1), levels.took)
+        longest = _longest_stage(schedule, levels)
+        ranks = tuple(ops.filter(pl.col("stage") == longest)["rank"].unique().sort().to_list())
+        questions.append((Gain("stage", ranks, longest, "", 0, 0.0), balanced))
+    if (levels.sequence != 1).any():
+        questions.append((Gain("sequence", (), None, "", 0, 0.0), levels.took * levels.even / levels.sequence))
+    questions += _links(schedule, levels)
+    if questions:
+        columns = np.stack([durations for _, durations in questions], axis=1)
+        times = schedule.graph.step_times(columns).mean(axis=0)
+        for (gain, _), without in zip(questions, times.tolist(), strict=True):
+            yield replace(gain, step_ns=round(without), share=float(1 - without / max(step, 1)))
+
+
+def _slow_ranks(schedule: StepSchedule, levels: _Levels) -> tuple[int, ...]:
+    """The ranks that compute much longer than the others of their stage do on sequences of the same length."""
+    excess = pl.Series("excess", levels.took - levels.stage * levels.sequence)
+    table = schedule.ops.select("rank", "stage", "transfer").with_columns(excess).filter(~pl.col("transfer"))
+    ranks = table.group_by("rank", "stage").agg(pl.col("excess").sum()).with_columns(peers=pl.len().over("stage"))
+    # alone in its stage, a rank cannot be told from its stage
+    ranks = ranks.filter((pl.col("peers") > 1) & (pl.col("excess") > 0))
+    found = ranks.filter(pl.col("excess") >= EXCESS_SHARE * pl.col("excess").max()).sort("excess", descending=True)
+    slow = found["rank"].to_list()
+    return tuple(sorted(slow)) if 4 * len(slow) <= schedule.ops["rank"].n_unique() else tuple(slow[:1])
+
+
+def _longest_stage(schedule: StepSchedule, levels: _Levels) -> int:
+    table = schedule.ops.select("stage", "rank", "transfer").with_columns(pl.Series("usual", levels.stage))
+    ranks = table.filter(~pl.col("transfer")).group_by("stage", "rank").agg(pl.col("usual").sum())
+    return int(ranks.sort("usual", "stage")["stage"][-1])
+
+
+def _links(schedule: StepSchedule, levels: _Levels) -> list[tuple[Gain, Times]]:
+    """The routes whose transfers take longer than those of the same kind on other routes, the slowest first."""
+    rows = schedule.ops.with_row_index("op").filter(pl.col("transfer") & pl.col("route").is_not_null())
+    routes = rows.group_by("what", "route").agg(level=pl.col("took_ns").median(), times=pl.len())
+    usual = pl.col("level").sort().get((pl.len() - 1) // 2).over("what")
+    routes = routes.with_columns(usual=usual, alike=pl.len().over("what"))
+    slow = routes.filter(
+        (pl.col("alike") > 1) & (pl.col("level") > 0) & (pl.col("level") >= SLOW_ROUTE * pl.col("usual"))
+    )
+    slow = slow.with_columns(lost=(pl.col("level") - pl.col("usual")) * pl.col("times")).sort("lost", descending=True)
+    out = []
+    for what, route, level, usual_ns in slow.head(MOST_WORKERS).select("what", "route", "level", "usual").iter_rows():
+        own = rows.filter((pl.col("what") == what) & (pl.col("route") == route))
+        mended = levels.took.copy()
+        mended[own["op"].to_numpy()] *= usual_ns / level
+        out.append((Gain("link", tuple(own["rank"].unique().sort().to_list()), None, what, 0, 0.0), mended))
+    return out

@@ -1,0 +1,109 @@
+"""What a step would take without one worker, one stage, or the imbalance of sequences."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import polars as pl
+import pytest
+from benchmarks.trace_jobs import make, plan
+
+from rankscope.analysis import analyse
+from rankscope.features.whatif.model import WHAT_IF_RESULTS, WhatIf
+from rankscope.features.whatif.step_graph import CircleError, StepGraph
+from rankscope.features.whatif.step_trace import NUMBERS, decode_step_trace
+from rankscope.features.whatif.whatif_section import json_keys, section
+from rankscope.parsers.contents import NotThisKindError
+from rankscope.schema import Dataset
+from rankscope.schema.tables import STEP_OPS
+
+MS = 1_000_000
+
+
+def job(slow_rank: int = -1, slow_stage: int = -1, uneven: float = 0.0) -> Dataset:
+    """Four replicas of two stages, which compute four micro batches in each of six steps."""
+    rows, random = [], np.random.default_rng(3)
+    for step in range(6):
+        for replica in range(4):
+            lengths = np.exp(random.normal(0, uneven, 4))
+            for stage in range(2):
+                rank, at = 2 * replica + stage, 0
+                slow = 2.0 if rank == slow_rank or stage == slow_stage else 1.0
+                for kind, base in (("forward-compute", 10 * MS), ("backward-compute", 20 * MS)):
+                    for micro in range(4):
+                        took = int(base * slow * lengths[micro])
+                        rows.append((rank, replica, stage, step, kind, at, took, micro, 0, stage, micro))
+                        at += took
+                rows.append((rank, replica, stage, step, "grads-reduce-scatter", at, 2 * MS, 0, 0, stage, -1))
+                rows.append((rank, replica, stage, step, "optimizer", at + 2 * MS, MS, 0, -1, -1, -1))
+    names = [name for name in STEP_OPS if name not in ("length", "file")]
+    table = pl.DataFrame(rows, schema=names, orient="row").with_columns(length=None, file=0)
+    return Dataset(step_ops=table.select(pl.col(n).cast(k) for n, k in STEP_OPS.items()), world_size=8)
+
+
+def answer(dataset: Dataset) -> WhatIf:
+    return WHAT_IF_RESULTS.of(analyse(dataset))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "cause", "ranks"),
+    [(job(slow_rank=3), "worker", (3,)), (job(slow_stage=1), "stage", (1, 3, 5, 7)), (job(uneven=0.6), "sequence", ())],
+)
+def test_the_planted_cause_is_first(dataset: Dataset, cause: str, ranks: tuple[int, ...]) -> None:
+    first = answer(dataset).cause
+    assert first is not None and (first.cause, first.ranks) == (cause, ranks)
+    assert analyse(dataset).culprits == (ranks if cause == "worker" else ())
+
+
+def test_a_slow_rank_doubles_the_step_and_explains_all_of_it() -> None:
+    dataset = job(slow_rank=3)
+    told = answer(dataset)
+    assert told.gains[0].share == pytest.approx(120 / 243, rel=0.02) and told.worst_workers == pytest.approx(1, abs=0.2)
+    (shown,) = section(dataset, analyse(dataset))
+    assert "without rank 3: 243 -> 12" in str(shown)
+    keys = json_keys(dataset, analyse(dataset)).what_if
+    assert keys and keys.gains[0].cause == "worker" and keys.workers[0].name == "3"
+
+
+def test_an_even_job_gains_nothing() -> None:
+    assert (answer(job()).gains, analyse(job()).status) == ((), "healthy")
+
+
+def test_traces_of_profilers_gain_by_the_rank_of_the_headline() -> None:
+    planned = plan("host", 4, 1)
+    analysis = analyse(make(planned, "data", "whole"))
+    told = WHAT_IF_RESULTS.of(analysis)
+    assert told.cause is not None and (told.cause.cause, told.cause.ranks) == ("worker", planned.culprits)
+    assert told.step_ns == pytest.approx(told.measured_ns, rel=0.01)
+
+
+def test_a_step_trace_is_read_and_other_tables_are_refused_with_the_reason() -> None:
+    ops = job().step_ops
+    columns = {
+        "dp_rank": "replica", "stage": "stage", "rank": "rank", "step": "step", "seq_id": "number", "mc": "chunk",
+        "mb_id": "micro", "gmc": "model_chunk", "optype": "kind",
+    }  # fmt: skip
+    table = ops.select(
+        *(pl.col(own).alias(name) for name, own in columns.items()),
+        start_ts=pl.col("start_ns") / 1e9, duration=pl.col("duration_ns") / 1e9,
+    )  # fmt: skip
+    read = decode_step_trace(parquet(table))
+    assert read.rows == ops.height
+    assert read.numbers[NUMBERS.index("duration_ns")].tolist() == ops["duration_ns"].to_list()
+    with pytest.raises(NotThisKindError, match="has no column duration"):
+        decode_step_trace(parquet(table.drop("duration")))
+    with pytest.raises(NotThisKindError, match="damaged"):
+        decode_step_trace(parquet(table)[:200])
+
+
+def parquet(table: pl.DataFrame) -> bytes:
+    out = io.BytesIO()
+    table.write_parquet(out)
+    return out.getvalue()
+
+
+def test_a_circle_of_waits_is_refused() -> None:
+    before, after, none = np.array([0, 1]), np.array([1, 0]), np.full(2, -1)
+    with pytest.raises(CircleError, match="in a circle"):
+        StepGraph.of(before, after, none, np.zeros(2, np.int64))
