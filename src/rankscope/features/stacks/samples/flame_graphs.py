@@ -28,7 +28,7 @@ _SLACK = 0.2
 
 class _Box(NamedTuple):
     name: str
-    count: int
+    times: int
     left: float
     width: float
     depth: float
@@ -72,7 +72,7 @@ def _below(rows: list[list[_Box]], level: int, boxes: list[_Box], path: list[str
             if box.left - _SLACK <= other.left and other.left + other.width <= box.left + box.width + _SLACK
             and other.width > 0
         ]  # fmt: skip
-        rest = box.count - sum(other.count for other in inner)
+        rest = box.times - sum(other.times for other in inner)
         if here and rest > 0:
             yield here, rest
         waiting += [(at + 1, other, here) for other in reversed(inner)]
