@@ -45,7 +45,9 @@ def share_section(tree: ShareTree, rank: int | None = None) -> Section:
         more=f"and {plural(left, 'more call')}: --export writes all of them" if left > 0 else "",
     )
     differences: Sequence[Block] = [Prose(f"no {'process' if tree.by_pid else 'rank'} differs from the others")]
-    if differing is not None:
+    if len(tree.ranks) == 1:
+        differences = []
+    elif differing is not None:
         differences = _differences(tree, differing)
     elif len(tree.ranks) == PAIR and rank_differences(tree, tree.ranks[1]):
         differences = [Prose("of two neither is the odd one"), *_differences(tree, tree.ranks[1])]

@@ -108,3 +108,9 @@ def test_two_ranks_that_differ_are_not_said_to_agree(tmp_path: Path) -> None:
     out = CliRunner().invoke(rankscope, ["stacks", str(tmp_path)]).output
     assert "of two neither is the odd one" in out and "rank 1 is less than the others in" in out
     assert "differs from the others" not in out.replace("the ranks that differ", "")
+
+
+def test_one_rank_is_compared_with_nobody(tmp_path: Path) -> None:
+    (tmp_path / "pyspy_rank_0.svg").write_text(flame(80))
+    out = CliRunner().invoke(rankscope, ["stacks", str(tmp_path)]).output
+    assert "load data.py:4" in out and "differs from the others" not in out

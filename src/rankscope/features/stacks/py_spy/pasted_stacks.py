@@ -66,7 +66,7 @@ PROSE_LIMIT = 300
 
 
 @dataclass
-class _Thread:
+class _PastedThread:
     number: int | None
     name: str
     state: tuple[bool | None, bool | None]
@@ -77,11 +77,11 @@ class _Thread:
 
 
 @dataclass
-class _Process:
+class _PastedProcess:
     rank: int | None = None
     pid: int | None = None
     command: str = ""
-    threads: list[_Thread] = field(default_factory=list)
+    threads: list[_PastedThread] = field(default_factory=list)
 
     @property
     def has_main(self) -> bool:
@@ -102,17 +102,17 @@ def _unescaped(data: bytes) -> bytes:
 
 def decode_pasted(data: bytes) -> Snapshot:
     """The stacks in a text. Raises NotThisKindError without any."""
-    reader = _Reader()
+    reader = _PasteReader()
     for line in _unescaped(data).decode("utf-8", "replace").splitlines():
         reader.take(line[:LINE_LIMIT])
     return reader.result()
 
 
-class _Reader:
+class _PasteReader:
     """Reader of lines, in order; each tells of the process of those above it, or begins another."""
 
     def __init__(self) -> None:
-        self._processes: list[_Process] = []
+        self._processes: list[_PastedProcess] = []
         self._rank: int | None = None
         self._fresh = True
         """The next thread begins a process."""
@@ -139,9 +139,9 @@ class _Reader:
             one = told.pop() if len(told) == 1 and not _RANKS.search(text) else None
             self._rank, self._fresh = one if one is None or one < RANK_LIMIT else None, True
 
-    def _begin(self) -> _Process:
+    def _begin(self) -> _PastedProcess:
         if self._fresh or not self._processes:
-            self._processes.append(_Process(self._rank))
+            self._processes.append(_PastedProcess(self._rank))
             self._fresh, self._rank = False, None
         return self._processes[-1]
 
@@ -157,20 +157,20 @@ class _Reader:
         if (found := _PY_SPY_THREAD.match(bare)) is not None:
             number = int(found[1], 16 if found[1][:2] in ("0x", "0X") else 10)
             state = (found[2] == "active", True if found[3] else False if found[2] == "active" else None)
-            self._thread(_Thread(number, found[4] or "", state, PY_SPY))
+            self._thread(_PastedThread(number, found[4] or "", state, PY_SPY))
         elif (found := _GDB_THREAD.match(bare)) is not None:
-            self._thread(_Thread(int(found[1]), found[2] or "", (None, None), GDB))
+            self._thread(_PastedThread(int(found[1]), found[2] or "", (None, None), GDB))
         elif (found := _BARE_GDB_THREAD.match(bare)) is not None:
-            self._thread(_Thread(int(found[1], 16), "", (None, None), GDB))
+            self._thread(_PastedThread(int(found[1], 16), "", (None, None), GDB))
         elif bare == _CALL_FIRST and (self._fresh or not self._processes or self._processes[-1].threads[-1].python):
-            self._thread(_Thread(None, "", (None, None), GDB))
+            self._thread(_PastedThread(None, "", (None, None), GDB))
         elif (found := _TID.match(bare)) is not None:
-            self._thread(_Thread(int(found[1]), "", (None, None), EU_STACK))
+            self._thread(_PastedThread(int(found[1]), "", (None, None), EU_STACK))
         else:
             return False
         return True
 
-    def _thread(self, thread: _Thread) -> None:
+    def _thread(self, thread: _PastedThread) -> None:
         process = self._begin()
         again = thread.number is not None and any(one.number == thread.number for one in process.threads)
         if again or (thread.name == MAIN and process.has_main):
@@ -185,7 +185,7 @@ class _Reader:
             if native[1] == "0" and (not threads or threads[-1].frames):
                 if threads:
                     self._fresh = True
-                self._thread(_Thread(None, "", (None, None), GDB))
+                self._thread(_PastedThread(None, "", (None, None), GDB))
                 threads = self._processes[-1].threads
             frame = _native(native[2])
             if threads and frame is not None and len(threads[-1].frames) < FRAME_LIMIT:
@@ -226,7 +226,7 @@ class _Reader:
         return collector.result([])
 
 
-def _native_main(process: _Process, threads: list[_Thread]) -> list[_Thread]:
+def _native_main(process: _PastedProcess, threads: list[_PastedThread]) -> list[_PastedThread]:
     """The main thread of a process in a debugger: that of the process id, else the last, with which gdb ends."""
     if threads[0].tool == PY_SPY:
         return []
@@ -245,7 +245,7 @@ def _native(text: str) -> StackFrame | None:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The function of a frame, and what follows it: a blank stands before arguments, which names in C++ hold too."""
+    """Function of a frame, and what follows it: a blank stands before arguments, which names in C++ hold too."""
     depth = 0
     for at, sign in enumerate(text):
         if sign == " " and depth == 0 and text[at + 1 : at + 2] == "(":

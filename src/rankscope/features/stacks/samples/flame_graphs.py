@@ -26,9 +26,9 @@ _SLACK = 0.2
 """Pixels, or hundredths of the width, by which a rounded box may stand out of its caller's."""
 
 
-class _Box(NamedTuple):
+class _FlameBox(NamedTuple):
     name: str
-    count: int
+    times: int
     left: float
     width: float
     depth: float
@@ -53,14 +53,16 @@ def flame_stacks(data: bytes) -> Iterator[tuple[list[str], int]]:
     # the root is at the top, or at the bottom
     sign = 1 if sum(box.depth > root.depth for box in boxes) * 2 >= len(boxes) - 1 else -1
     ordered = sorted(boxes, key=lambda box: (sign * box.depth, box.left))
-    levels: dict[float, list[_Box]] = {}
+    levels: dict[float, list[_FlameBox]] = {}
     for box in ordered:
         levels.setdefault(sign * box.depth, []).append(box)
     rows = list(levels.values())
     yield from _below(rows, 0, rows[0], [])
 
 
-def _below(rows: list[list[_Box]], level: int, boxes: list[_Box], path: list[str]) -> Iterator[tuple[list[str], int]]:
+def _below(
+    rows: list[list[_FlameBox]], level: int, boxes: list[_FlameBox], path: list[str]
+) -> Iterator[tuple[list[str], int]]:
     """The stacks of boxes that stand side by side, and of those in them."""
     waiting = [(level, box, path) for box in reversed(boxes)]
     while waiting:
@@ -72,17 +74,17 @@ def _below(rows: list[list[_Box]], level: int, boxes: list[_Box], path: list[str
             if box.left - _SLACK <= other.left and other.left + other.width <= box.left + box.width + _SLACK
             and other.width > 0
         ]  # fmt: skip
-        rest = box.count - sum(other.count for other in inner)
+        rest = box.times - sum(other.times for other in inner)
         if here and rest > 0:
             yield here, rest
         waiting += [(at + 1, other, here) for other in reversed(inner)]
 
 
-def _boxes(text: str) -> Iterator[_Box]:
+def _boxes(text: str) -> Iterator[_FlameBox]:
     for number, found in enumerate(_BOX.finditer(text)):
         if number >= MOST_BOXES:
             return
         values = {name: float(value) for name, value in _VALUE.findall(found["rect"]) if value.count(".") <= 1}
         if "y" in values and values.keys() & {"fg:w", "width"}:
             left, width = values.get("fg:x", values.get("x", 0.0)), values.get("fg:w", values.get("width", 0.0))
-            yield _Box(found["name"], int(found["count"].replace(",", "")), left, width, values["y"])
+            yield _FlameBox(found["name"], int(found["count"].replace(",", "")), left, width, values["y"])
