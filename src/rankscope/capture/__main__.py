@@ -58,24 +58,24 @@ def _parser() -> argparse.ArgumentParser:
 
 def numbers_options(text: str) -> dict[str, Any]:
     """The arguments of `numbers.start` in "every=50,steps=3-5,limit_mb=64"; raises ValueError for others."""
-    told: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         first, dash, last = value.partition("-")
         if name == "steps" and first.isdigit() and (last.isdigit() or not dash):
-            told[name] = range(int(first), int(last or first) + 1)
+            settings[name] = range(int(first), int(last or first) + 1)
         elif name in ("every", "limit_mb") and value.isdigit():
-            told[name] = int(value)
+            settings[name] = int(value)
         else:
             raise ValueError(f"--numbers takes every=N, steps=N or N-M, limit_mb=N, separated by commas: {part!r}")
-    return told
+    return settings
 
 
 def main(argv: list[str]) -> None:
     """Starts the capture and then runs the script."""
-    own, target = split(argv)
+    options_given, target = split(argv)
     parser = _parser()
-    options = parser.parse_args(own)
+    options = parser.parse_args(options_given)
     if not target or target == ["-m"]:
         parser.error("no SCRIPT and no -m MODULE given")
     signal = None if options.signal.lower() == "none" else options.signal

@@ -49,8 +49,8 @@ class SidecarRecord:
     @property
     def process(self) -> dict[str, Any]:
         """The facts that tell this process from others."""
-        told = {"rank": self.rank, "world_size": self.world_size, **self._fixed}
-        return {**told, "run": self.run, "started_ns": self.started_ns}
+        facts = {"rank": self.rank, "world_size": self.world_size, **self._fixed}
+        return {**facts, "run": self.run, "started_ns": self.started_ns}
 
     def update(self) -> None:
         """Updates rank, world and groups; keeps the facts of a removed process group."""
@@ -95,12 +95,12 @@ class SidecarRecord:
             since = getattr(error, _SINCE, None)
             if reason == "exit" and not identity.initialized():
                 since = self._left_ns
-            told = {"error": _text(error), "cause": _text(_oldest(error))}
-            self.ended = {"reason": reason, "time_ns": since or time.time_ns(), **told}
+            errors = {"error": _text(error), "cause": _text(_oldest(error))}
+            self.ended = {"reason": reason, "time_ns": since or time.time_ns(), **errors}
 
     def content(self) -> bytes:
         """The bytes of the sidecar."""
-        told = {
+        document = {
             "rankscope_capture": VERSION,
             **self.process,
             "versions": identity.versions(),
@@ -112,13 +112,13 @@ class SidecarRecord:
             "backends": [self._backend(backend) for backend in self.backends],
             "groups": [group._asdict() for group in self.groups],
         }
-        return (json.dumps(told) + "\n").encode("utf-8", "replace")
+        return (json.dumps(document) + "\n").encode("utf-8", "replace")
 
     def _backend(self, backend: identity.Backend) -> dict[str, Any]:
-        one = recorder.of_backend(backend)
-        file = None if one is None else f"{one.file}{self.rank}"
-        told = {"name": backend.name, "recorder": backend.recorder, "completion": backend.completion}
-        return {**told, "dump": file if file in self.dumps else None}
+        ring = recorder.of_backend(backend)
+        file = None if ring is None else f"{ring.file}{self.rank}"
+        facts = {"name": backend.name, "recorder": backend.recorder, "completion": backend.completion}
+        return {**facts, "dump": file if file in self.dumps else None}
 
 
 def is_passing(error: BaseException | None) -> None:

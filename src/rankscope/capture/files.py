@@ -65,25 +65,22 @@ class DumpFiles:
         """Writes the newest dump; with `remember`, the dump before it goes to the history. Raises OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if remember and self.keep:
-            self._remember(path)
+            turn = self._turns.get(path, 0)
+            slot = self._slots(path)[turn % self.keep]
+            part = slot.with_name(f".{slot.name}{PART_SUFFIX}")
+            with contextlib.suppress(OSError):
+                slot.parent.mkdir(exist_ok=True)
+                part.unlink(missing_ok=True)
+                # a link, so that the newest dump always exists
+                os.link(path, part)
+                part.replace(slot)
+                self._turns[path] = turn + 1
         try:
             replace_file(path, data, taken_ns)
         except OSError as error:
             if error.errno not in _NO_ROOM or not self._forget(path):
                 raise
             replace_file(path, data, taken_ns)
-
-    def _remember(self, path: Path) -> None:
-        turn = self._turns.get(path, 0)
-        slot = self._slots(path)[turn % self.keep]
-        part = slot.with_name(f".{slot.name}{PART_SUFFIX}")
-        with contextlib.suppress(OSError):
-            slot.parent.mkdir(exist_ok=True)
-            part.unlink(missing_ok=True)
-            # a link, so that the newest dump always exists
-            os.link(path, part)
-            part.replace(slot)
-            self._turns[path] = turn + 1
 
     def _slots(self, path: Path) -> list[Path]:
         return [self.directory / HISTORY / f"{i + 1}_{path.name}" for i in range(self.keep)]
@@ -136,8 +133,8 @@ class DumpFiles:
 
 def _writer(card: Path) -> tuple[object, ...]:
     """(host, pid, start) of the writer of a sidecar."""
-    told = header(card)
-    return tuple(told[key] for key in ("host", "pid", "started_ns") if key in told)
+    head = header(card)
+    return tuple(head[key] for key in ("host", "pid", "started_ns") if key in head)
 
 
 def _dumps(card: Path, rank: int) -> list[str]:

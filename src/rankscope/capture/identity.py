@@ -92,15 +92,15 @@ def backends() -> list[Backend]:
     """The backends of all process groups of this rank, those of the first group first."""
     world = distributed().distributed_c10d._world
     hooks = getattr(world, "pg_flight_recorder_hooks", None)
-    found: dict[str, Backend] = {}
+    by_name: dict[str, Backend] = {}
     for group in list(world.pg_names):
-        for one in (
+        for backend in (
             _configured_backends(world, group) if hooks is None else _made_backends(world, group, group in hooks)
         ):
             # one of two groups may have been made while the recorder was off
-            if one.name not in found or found[one.name].recorder == NOBODY:
-                found[one.name] = one
-    return list(found.values())
+            if backend.name not in by_name or by_name[backend.name].recorder == NOBODY:
+                by_name[backend.name] = backend
+    return list(by_name.values())
 
 
 def _configured_backends(world: Any, group: Any) -> list[Backend]:
@@ -129,7 +129,7 @@ def _backend_names(world: Any, group: Any) -> str:
     config = _config(world, group)
     if hasattr(world, "pg_flight_recorder_hooks"):
         # a backend requested as "nccl" may be another one
-        config = ",".join(f"{device}:{made.name()}" for device, made in _by_device(group).items()) or config
+        config = ",".join(f"{device}:{backend.name()}" for device, backend in _by_device(group).items()) or config
     each = {part.rpartition(":")[2] for part in config.split(",")}
     return each.pop() if len(each) == 1 else config
 
@@ -154,14 +154,14 @@ def environment() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The versions of loaded libraries of the trainer."""
     torch: Any = sys.modules.get("torch")
-    told = {"python": platform.python_version(), "torch": str(getattr(torch, "__version__", ""))}
+    texts = {"python": platform.python_version(), "torch": str(getattr(torch, "__version__", ""))}
     nccl = getattr(getattr(torch, "_C", None), "_nccl_version", None)
     if nccl is not None:
         code = nccl()
-        told["nccl"] = f"{code >> 32}.{(code >> 16) & 0xFFFF}.{code & 0xFFFF}" if isinstance(code, int) else str(code)
-    return {name: value for name, value in told.items() if value}
+        texts["nccl"] = f"{code >> 32}.{(code >> 16) & 0xFFFF}.{code & 0xFFFF}" if isinstance(code, int) else str(code)
+    return {name: value for name, value in texts.items() if value}
 
 
 def _number(names: tuple[str, ...]) -> int | None:
-    told = (os.environ[name] for name in names if os.environ.get(name, "").isdigit())
-    return next(map(int, told), None)
+    values = (os.environ[name] for name in names if os.environ.get(name, "").isdigit())
+    return next(map(int, values), None)

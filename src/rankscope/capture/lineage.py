@@ -54,8 +54,8 @@ class Lineage:
     """The place of this process below others that started the capture."""
 
     def __init__(self, joined: bool) -> None:
-        told = os.environ.get(OWNER, "").split(":")
-        mark = OwnerMark(*told) if len(told) == len(OwnerMark._fields) else None
+        fields = os.environ.get(OWNER, "").split(":")
+        mark = OwnerMark(*fields) if len(fields) == len(OwnerMark._fields) else None
         self.owner = None if mark is not None and mark[:2] == _own_mark(joined)[:2] else mark
         """The mark of the process above that started the capture; None without one."""
         within = is_multiprocessing_child()
@@ -125,5 +125,5 @@ def process_ticks(pid: int) -> int | None:
 
 
 def _digest(names: Iterable[str]) -> str:
-    told = "\n".join(os.environ.get(name, "") for name in names)
-    return hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    text = "\n".join(os.environ.get(name, "") for name in names)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]

@@ -74,19 +74,19 @@ class MemoryRecord:
         # on a machine under load the clock on the wall would count what others do
         begin, time_ns = time.thread_time(), time.time_ns()
         try:
-            told = [{"device": HOST, **resident()}]
-            told += self._devices() if devices else []
+            rows = [{"device": HOST, **resident()}]
+            rows += self._devices() if devices else []
         except Exception as error:  # noqa: BLE001 - no error here may reach the job
             self.problem = f"memory is not sampled: {type(error).__name__}: {error}"
-            told = []
-        lines = [json.dumps({"time_ns": time_ns, "step": self.steps, **row}) for row in told]
+            rows = []
+        lines = [json.dumps({"time_ns": time_ns, "step": self.steps, **row}) for row in rows]
         with self._lock:
             self._lines += lines
             self._due = time.monotonic() + max(self.every, (time.thread_time() - begin) / MOST_COST)
 
     def _devices(self) -> list[dict[str, Any]]:
         torch = sys.modules.get("torch")
-        found = []
+        rows = []
         for kind in DEVICES:
             module = getattr(torch, kind, None)
             if module is None or not hasattr(module, "memory_stats") or not module.is_initialized():
@@ -96,9 +96,9 @@ class MemoryRecord:
             if name not in self._capacity:
                 with contextlib.suppress(Exception):
                     self._capacity[name] = int(module.get_device_properties(place).total_memory)
-            values = {key: stats.get(own) for key, own in _KEYS.items()}
-            found.append({"device": name, **values, "capacity": self._capacity.get(name)})
-        return found
+            values = {key: stats.get(statistic) for key, statistic in _KEYS.items()}
+            rows.append({"device": name, **values, "capacity": self._capacity.get(name)})
+        return rows
 
     def write(self, path: Path, head: dict[str, Any]) -> None:
         """Appends new lines to the file, which begins with `head`. Raises OSError."""

@@ -38,12 +38,14 @@ def model_lines(model: Any, optimizer: Any, group: Any, process: Mapping[str, An
         if count <= MOST_PARAMETERS:
             row = _row(tensor, known, states.get(id(tensor)) or states.get(id(known.tensor) if known else 0), meshes)
             lines.append(json.dumps({"name": name[:LONGEST_NAME], **row}))
-    held = [{"name": name[:LONGEST_NAME], "buffer": True, **_row(tensor, None, None, meshes)}
-            for name, tensor in _buffers(parts)]  # fmt: skip
-    lines += map(json.dumps, held[:MOST_BUFFERS])
+    buffers_held = [
+        {"name": name[:LONGEST_NAME], "buffer": True, **_row(tensor, None, None, meshes)}
+        for name, tensor in _buffers(parts)
+    ]
+    lines += map(json.dumps, buffers_held[:MOST_BUFFERS])
     head = {
         "rankscope_model": VERSION, **process, "time_ns": time.time_ns(), "model": type(parts[0]).__name__,
-        "parameters": count, "buffers": len(held), "meshes": meshes.rows,
+        "parameters": count, "buffers": len(buffers_held), "meshes": meshes.rows,
     }  # fmt: skip
     return "".join(f"{line}\n" for line in [json.dumps(head), *lines]).encode()
 
@@ -102,7 +104,7 @@ def _row(
         "group": None if known is None or known.group is None else meshes.group(known.group, known.wrapper),
         "placements": list(known.placements) if known is not None and known.placements else _placements(tensor),
         "gradient_placements": _placements(gradient),
-        "state_placements": next((told for value in values if (told := _placements(value))), None),
+        "state_placements": next((placed for value in values if (placed := _placements(value))), None),
         "bytes": _bytes(local), "gradient_bytes": 0 if gradient is None else _bytes(gradient),
         "state_bytes": sum(map(_bytes, values)),
     }  # fmt: skip
@@ -120,5 +122,5 @@ def _bytes(tensor: Any) -> int:
 
 def _placements(tensor: Any) -> list[str] | None:
     """The placements of a DTensor, as torch writes them: "S(0)", "R", "P(sum)"."""
-    told = getattr(tensor, "placements", None)
-    return None if told is None else [str(placement) for placement in told]
+    placements = getattr(tensor, "placements", None)
+    return None if placements is None else [str(placement) for placement in placements]

@@ -53,8 +53,8 @@ def recorders(used: Sequence[Backend], destroyed: bool) -> list[Recorder]:
     # a shared ring is safe only if all of its backends are
     all_safe = {backend.name for backend in used} <= _SAFE_BACKENDS
     safe = [b for b in used if b.name in _SAFE_BACKENDS and (b.ring or all_safe)] if destroyed else used
-    found = dict.fromkeys(one for one in map(of_backend, safe) if one is not None)
-    return [one for one in found if hasattr(c10d, one.function)]
+    known = dict.fromkeys(recorder for recorder in map(of_backend, safe) if recorder is not None)
+    return [recorder for recorder in known if hasattr(c10d, recorder.function)]
 
 
 def of_backend(backend: Backend) -> Recorder | None:

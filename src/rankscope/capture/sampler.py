@@ -217,10 +217,10 @@ class Sampler(threading.Thread):
             self.joined.set()
         if not self.card.groups:
             return
-        found = recorder.recorders(self.card.backends, not identity.initialized())
+        recorders = recorder.recorders(self.card.backends, not identity.initialized())
         # an empty dump is only written if all are empty: it shows that
-        recorded = [self._dump(files, one, request, False) for one in found[1:]]
-        recorded += [self._dump(files, one, request, not any(recorded)) for one in found[:1]]
+        recorded = [self._dump(files, ring, request, False) for ring in recorders[1:]]
+        recorded += [self._dump(files, ring, request, not any(recorded)) for ring in recorders[:1]]
         self._note_nothing(any(recorded), request)
 
     def _note_nothing(self, recorded: bool, request: DumpRequest) -> None:

@@ -40,7 +40,9 @@ class Signals(threading.Thread):
             select.select([self._read], [], [])
             with contextlib.suppress(BlockingIOError):
                 data = os.read(self._read, 512)
-                self._pass_on(data)
+                if self._others >= 0:
+                    with contextlib.suppress(OSError):
+                        os.write(self._others, data)
                 for number in self._before:
                     if number in data and self.owns(number):
                         self._serve(number)
@@ -67,12 +69,6 @@ class Signals(threading.Thread):
         """Handler in the main thread, some time later: for a wakeup descriptor that another library replaced."""
         with contextlib.suppress(OSError):
             os.write(self._write, bytes([number]))
-
-    def _pass_on(self, data: bytes) -> None:
-        """Passes the bytes to the earlier wakeup descriptor."""
-        if self._others >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self._others, data)
 
     def _block(self) -> None:
         """Blocks signals before a fork, until the child has its own handlers."""

@@ -98,9 +98,9 @@ def _all_threads() -> bytes:
 
 def _is_of_capture(block: bytes) -> bool:
     """Whether a thread, as faulthandler prints it, is one of the capture."""
-    own = {thread.ident for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)}
+    idents = {thread.ident for thread in threading.enumerate() if thread.name.startswith(THREAD_PREFIX)}
     head = _HEAD.match(block)
-    return head is not None and int(head[1], 16) in own
+    return head is not None and int(head[1], 16) in idents
 
 
 def _called() -> str | None:

@@ -16,9 +16,11 @@ FSDP2, FSDP1, DDP, TP, IGNORED = "fsdp2", "fsdp1", "ddp", "tp", "ignored"
 ZERO, MEGATRON = "zero", "megatron"
 FLAT = ("S(flat)",)
 _FOREIGN = {
-    "DeepSpeedEngine": ("deepspeed", ZERO), "PipelineEngine": ("deepspeed", ZERO),
-    "DistributedDataParallel": ("megatron", MEGATRON), "Float16Module": ("megatron", None),
-}  # fmt: skip
+    "DeepSpeedEngine": ("deepspeed", ZERO),
+    "PipelineEngine": ("deepspeed", ZERO),
+    "DistributedDataParallel": ("megatron", MEGATRON),
+    "Float16Module": ("megatron", None),
+}
 """Classes outside of torch that hold a model as `module`: their package, and the wrapper they are."""
 MOST_RUNS = 1024
 """Most runs of ranks that are written of a group."""
@@ -136,8 +138,8 @@ def _of_ddp(module: Any) -> Iterator[tuple[Any, WrappedTensor]]:
     if package is not None and isinstance(module, package.DistributedDataParallel):
         ignored = set(module.parameters_to_ignore)
         for name, tensor in module.module.named_parameters():
-            given = name in ignored
-            yield tensor, WrappedTensor(IGNORED if given else DDP, tensor, None if given else module.process_group)
+            how, group = (IGNORED, None) if name in ignored else (DDP, module.process_group)
+            yield tensor, WrappedTensor(how, tensor, group)
         return
     contract: Any = sys.modules.get("torch.distributed._composable.contract")
     if contract is not None and "replicate" in (contract._get_registry(module) or ()):

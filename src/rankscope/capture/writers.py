@@ -43,10 +43,10 @@ def header(path: Path) -> dict[str, Any]:
     """The object in the first line of a file of the capture; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
-            told = json.loads(file.readline(_HEAD_BYTES))
+            head = json.loads(file.readline(_HEAD_BYTES))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return head if isinstance(head, dict) else {}
 
 
 class ChosenPlace(NamedTuple):
@@ -79,37 +79,37 @@ def _first_free(directory: Path, rank: int, mine: Mapping[str, Any], joined: boo
     other = None
     for number in range(1, MOST_NEIGHBOURS + 1):
         place = directory if number == 1 else directory / NEIGHBOUR.format(number)
-        told = _living_writer(place, rank, mine)
-        if told is None or (joined and _stands_in(told, mine)):
-            return ChosenPlace(place, other, told is not None)
-        other = other or told
+        writer = _living_writer(place, rank, mine)
+        if writer is None or (joined and _stands_in(writer, mine)):
+            return ChosenPlace(place, other, writer is not None)
+        other = other or writer
     return ChosenPlace(place, other)
 
 
 def _living_writer(place: Path, rank: int, mine: Mapping[str, Any]) -> dict[str, Any] | None:
     """The facts of a live process that writes the files of a rank, and is not `mine`; None without one."""
     for name in (f"capture_rank_{rank}.json", f"numbers_rank_{rank}.jsonl"):
-        told = header(place / name)
-        if told and not _is_same(told, mine) and _lives(place, name, rank, told, mine):
-            return told
+        head = header(place / name)
+        if head and not _is_same(head, mine) and _lives(place, name, rank, head, mine):
+            return head
     return None
 
 
-def _lives(place: Path, name: str, rank: int, told: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
-    pid = told.get("pid")
-    if told.get("ended") or not isinstance(pid, int) or _tail(place / name).startswith(_END):
+def _lives(place: Path, name: str, rank: int, head: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
+    pid = head.get("pid")
+    if head.get("ended") or not isinstance(pid, int) or _tail(place / name).startswith(_END):
         return False
-    if told.get("machine") and told["machine"] == mine["machine"]:
-        return (ticks := process_ticks(pid)) is not None and ticks == told.get("process_ticks")
-    if not told.get("machine") and told.get("host") == mine["host"] and not _exists(pid):
+    if head.get("machine") and head["machine"] == mine["machine"]:
+        return (ticks := process_ticks(pid)) is not None and ticks == head.get("process_ticks")
+    if not head.get("machine") and head.get("host") == mine["host"] and not _exists(pid):
         return False
-    if _is_earlier_attempt(told, mine):
+    if _is_earlier_attempt(head, mine):
         # the launcher has ended it, or is about to
         return False
-    interval, dumps = told.get("interval_s"), told.get("dumps")
+    interval, dumps = head.get("interval_s"), head.get("dumps")
     silent = 3 * interval + SILENT_S if isinstance(interval, int | float) else SELDOM_S
-    names = [Path(one).name for one in dumps if isinstance(one, str)] if isinstance(dumps, list) else []
-    return time.time() - _last_write([place / one for one in (name, f"memory_rank_{rank}.jsonl", *names)]) < silent
+    names = [Path(dump).name for dump in dumps if isinstance(dump, str)] if isinstance(dumps, list) else []
+    return time.time() - _last_write([place / dump for dump in (name, f"memory_rank_{rank}.jsonl", *names)]) < silent
 
 
 def _last_write(paths: Iterable[Path]) -> float:
@@ -121,30 +121,30 @@ def _last_write(paths: Iterable[Path]) -> float:
     return newest
 
 
-def _stands_in(told: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
+def _stands_in(head: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
     """Whether a process without a process group only holds the place of `mine`, which has one: it started the ranks.
 
     That is so with one task for each node whose children are the ranks: the launcher numbers the tasks.
     """
     owner = lineage(True).owner
-    is_owner = owner is not None and str(told.get("pid")) == owner.pid and told.get("machine") == mine["machine"]
-    same_job = mine["job"] is not None and all(told.get(key) == mine[key] for key in ("job", "attempt"))
-    return told.get("groups") == [] and (is_owner or same_job)
+    is_owner = owner is not None and str(head.get("pid")) == owner.pid and head.get("machine") == mine["machine"]
+    same_job = mine["job"] is not None and all(head.get(key) == mine[key] for key in ("job", "attempt"))
+    return head.get("groups") == [] and (is_owner or same_job)
 
 
-def described(told: Mapping[str, Any]) -> str:
+def described(head: Mapping[str, Any]) -> str:
     """A process for a message: "pid 17 on node07, job 4711"."""
-    job = f", job {told['job']}" if told.get("job") else ""
-    return f"pid {told.get('pid')} on {told.get('host') or platform.node()}{job}"
+    job = f", job {head['job']}" if head.get("job") else ""
+    return f"pid {head.get('pid')} on {head.get('host') or platform.node()}{job}"
 
 
-def _is_same(told: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
-    return all(told.get(key) == mine[key] for key in ("host", "pid", "machine", "process_ticks"))
+def _is_same(head: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
+    return all(head.get(key) == mine[key] for key in ("host", "pid", "machine", "process_ticks"))
 
 
-def _is_earlier_attempt(told: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
-    counts = told.get("attempt"), mine["attempt"]
-    known = mine["job"] is not None and told.get("job") == mine["job"]
+def _is_earlier_attempt(head: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
+    counts = head.get("attempt"), mine["attempt"]
+    known = mine["job"] is not None and head.get("job") == mine["job"]
     return known and all(isinstance(count, int) for count in counts) and counts[0] < counts[1]
 
 

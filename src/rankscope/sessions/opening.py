@@ -33,7 +33,12 @@ def open_session(
             raise SessionError("its logs are read already: --errors goes with ingest")
         if manifest.parts:
             return _merged(directory, manifest, options, progress, within)
-        _check_asked(manifest, options)
+        if options.attempt is not None and options.attempt != manifest.attempt:
+            raise SessionError(f"it holds attempt {manifest.attempt} only; ingest the files with --attempt")
+        for name in ("rank_from", "world_size"):
+            asked = getattr(options, name)
+            if asked is not None and asked != getattr(manifest.asked, name):
+                raise SessionError(f"it was read without this --{name.replace('_', '-')}; give it to ingest")
         return read_dataset(directory, manifest, options.memory, within)
     except SessionError as error:
         raise SessionError(f"{directory}: this session cannot be opened: {error}") from error
@@ -55,20 +60,10 @@ def asked_of(options: LoadOptions) -> ReadingOptions:
 
 def _as_asked(options: LoadOptions, asked: ReadingOptions) -> LoadOptions:
     """The options for the assembly of parts: those of now, else those that the parts were read with."""
-    own = {name: getattr(options, name) for name in ("rank_from", "world_size", "attempt")}
-    rest = {name: getattr(asked, name) for name, value in own.items() if value is None}
+    given_now = {name: getattr(options, name) for name in ("rank_from", "world_size", "attempt")}
+    rest = {name: getattr(asked, name) for name, value in given_now.items() if value is None}
     ranks = None if asked.ranks is None else frozenset(asked.ranks)
     return replace(options, **rest, ranks=ranks, groups=asked.groups, last=asked.last)
-
-
-def _check_asked(manifest: Manifest, options: LoadOptions) -> None:
-    """Raises SessionError if the user asks for another reading than the one that the session holds."""
-    if options.attempt is not None and options.attempt != manifest.attempt:
-        raise SessionError(f"it holds attempt {manifest.attempt} only; ingest the files with --attempt")
-    for name in ("rank_from", "world_size"):
-        asked = getattr(options, name)
-        if asked is not None and asked != getattr(manifest.asked, name):
-            raise SessionError(f"it was read without this --{name.replace('_', '-')}; give it to ingest")
 
 
 def _merged(
@@ -85,13 +80,16 @@ def _merged(
     with undisturbed():
         sources = sorted((source for part in parts for source in part.sources), key=place_of)
         if not any(source.tells for source in sources):
-            told = {source.shown: source for part in parts for source in part.others}
-            sources = [told.get(source.shown, source) for source in sources]
+            listed_sources = {source.shown: source for part in parts for source in part.others}
+            sources = [listed_sources.get(source.shown, source) for source in sources]
         unread = missing_sources([part.head for part in parts], "; ".join(missing) or LATE)
         sources = sorted([*sources, *unread], key=place_of)
         try:
             options = _as_asked(options, manifest.asked)
-            dataset = assemble_sources(sources, _root(parts), options)
+            roots = list(dict.fromkeys(part.head.root for part in parts))
+            if len(roots) > 1:
+                raise SessionError(f"its parts are of different paths: {roots[0]} and {roots[1]}")
+            dataset = assemble_sources(sources, roots[0], options)
             cut = options.is_part or room.last is not None
             return part_of(dataset, options, room.last) if cut else dataset
         except InputError as error:
@@ -107,7 +105,7 @@ def _read_parts(
     parts: list[ShardPart] = []
     missing: list[str] = []
     for share in (Share(index, count) for index in range(count)):
-        path, held = directory / share.file_name, len(room)
+        path, rings_before = directory / share.file_name, len(room)
         try:
             if os.path.lexists(path):
                 parts.append(read_part(path, room, within))
@@ -116,14 +114,7 @@ def _read_parts(
         except NoMemoryError as error:
             raise SessionError(str(error)) from error
         except SessionError as error:
-            room.forget(held)
+            room.forget(rings_before)
             missing.append(f"{share} of the session cannot be read: {error}")
         progress(share.index + 1, count)
     return parts, missing
-
-
-def _root(parts: list[ShardPart]) -> str:
-    roots = list(dict.fromkeys(part.head.root for part in parts))
-    if len(roots) > 1:
-        raise SessionError(f"its parts are of different paths: {roots[0]} and {roots[1]}")
-    return roots[0]

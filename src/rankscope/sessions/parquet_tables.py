@@ -150,7 +150,15 @@ def _table(directory: Path, name: str, rows: int) -> pl.DataFrame:
 def _scanned(path: Path, rows: int, columns: Mapping[str, Dtype]) -> pl.LazyFrame:
     """One table, not read yet, with the numbers of its rows as ROW. Raises SessionError if it has another form."""
     there = pl.read_parquet_schema(path)
-    _check_form(path.name, there, columns)
+    for column, dtype in there.items():
+        if column not in columns:
+            raise SessionError(
+                f"{path.name} has a column {column!r} of a newer rankscope: ingest the files again, or update"
+            )
+        if dtype != columns[column]:
+            raise SessionError(
+                f"column {column!r} of {path.name} is {dtype}, not {columns[column]}: ingest the files again"
+            )
     # numbers of the scan itself: a filter by them is made while the file is read
     scan = pl.scan_parquet(path, glob=False, row_index_name=ROW)
     if (counted := scan.select(pl.len()).collect().item()) != rows:
@@ -169,17 +177,6 @@ def _parquet_errors(file: str) -> Iterator[None]:
         raise SessionError(f"{file}: {error.strerror or error}") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise SessionError(f"{file} is no table of Parquet, or damaged: {str(error)[:_MOST_REASON]}") from error
-
-
-def _check_form(file: str, there: Mapping[str, pl.DataType], columns: Mapping[str, object]) -> None:
-    """Raises SessionError if a column has another type, or is not known here."""
-    for column, dtype in there.items():
-        if column not in columns:
-            raise SessionError(
-                f"{file} has a column {column!r} of a newer rankscope: ingest the files again, or update"
-            )
-        if dtype != columns[column]:
-            raise SessionError(f"column {column!r} of {file} is {dtype}, not {columns[column]}: ingest the files again")
 
 
 def _broken_references(tables: Mapping[str, pl.DataFrame]) -> Iterator[str]:

@@ -43,7 +43,7 @@ def cache_entry(
     """
     if environment.get(OFF) or _runs_from_sources():
         return None
-    if any(one.mtime_ns is not None and one.mtime_ns > now_ns - YOUNG_NS for one in found):
+    if any(path.mtime_ns is not None and path.mtime_ns > now_ns - YOUNG_NS for path in found):
         return None
     import platformdirs
 
@@ -60,8 +60,10 @@ def entry_name(found: Sequence[FoundPath], options: LoadOptions) -> str:
     errors = options.errors and options.errors.read_bytes()
     asked = replace(options, jobs=None, called=(), detail="all", errors=None)
     digest = hashlib.sha256(repr((rankscope.__version__, str(Path.cwd()), asked, errors)).encode())
-    for one in found:
-        digest.update(repr((one.path, one.shown, one.size, one.mtime_ns, one.inode, one.problem, one.given)).encode())
+    for path in found:
+        digest.update(
+            repr((path.path, path.shown, path.size, path.mtime_ns, path.inode, path.problem, path.given)).encode()
+        )
     return digest.hexdigest()
 
 
@@ -101,17 +103,13 @@ class CacheEntry:
             write_session(dataset, self.path, asked_of(self.options))
             if _bytes_of(self.path) > self.most_bytes // 4:
                 shutil.rmtree(self.path)
-            self._tidy()
+            left = self.most_bytes
+            for entry in sorted(self.path.parent.iterdir(), key=_last_use_ns, reverse=True):
+                left -= _bytes_of(entry)
+                if left < 0:
+                    shutil.rmtree(entry, ignore_errors=True)
         except OSError as error:
             _LOG.debug("not kept in the cache: %s", error)
-
-    def _tidy(self) -> None:
-        """Removes the entries that were not used for longest, until the others fit."""
-        left = self.most_bytes
-        for entry in sorted(self.path.parent.iterdir(), key=_last_use_ns, reverse=True):
-            left -= _bytes_of(entry)
-            if left < 0:
-                shutil.rmtree(entry, ignore_errors=True)
 
 
 def _last_use_ns(entry: Path) -> int:

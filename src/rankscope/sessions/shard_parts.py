@@ -81,8 +81,8 @@ class ShardPart:
 
 def part_head(root: str, found: Iterable[FoundPath], own: Iterable[FoundPath]) -> PartHead:
     """The head of a part that is written now, with the files of its task among all."""
-    mine = {one.shown for one in own}
-    listed = tuple(ListedFile(one.shown, one.size, one.mtime_ns, one.shown in mine) for one in found)
+    mine = {path.shown for path in own}
+    listed = tuple(ListedFile(path.shown, path.size, path.mtime_ns, path.shown in mine) for path in found)
     return PartHead(format=FORMAT, rankscope=__version__, root=root, found=listed)
 
 
@@ -125,7 +125,13 @@ def read_part(path: Path, room: RingRoom | None = None, within: str = "") -> Sha
                     return part
                 break
             facts = msgspec.convert(header, _FileFacts)
-            source = _source(facts, body)
+            content, problem = None, facts.problem
+            if facts.decoded is not None:
+                try:
+                    content = restore_content(facts.kind, facts.decoded, body, facts.rows)
+                except PackageError as error:
+                    problem = str(error)
+            source = SourceFile(facts.shown, facts.kind, facts.size, facts.mtime_ns, problem, content)
             if room is not None and source.dump is not None:
                 room.take(source)
                 messages.refund(body.nbytes)
@@ -185,18 +191,8 @@ class _PartMessages:
         return data
 
 
-def _source(facts: _FileFacts, body: memoryview) -> SourceFile:
-    content, problem = None, facts.problem
-    if facts.decoded is not None:
-        try:
-            content = restore_content(facts.kind, facts.decoded, body, facts.rows)
-        except PackageError as error:
-            problem = str(error)
-    return SourceFile(facts.shown, facts.kind, facts.size, facts.mtime_ns, problem, content)
-
-
 def missing_sources(heads: Sequence[PartHead], reason: str) -> list[SourceFile]:
     """Files that a task has found, and that are in no whole part: they cannot be read, for this reason."""
-    there = {one.shown for head in heads for one in head.found if one.own}
-    found = {one.shown: one for head in heads for one in head.found if one.shown not in there}
-    return [SourceFile(one.shown, UNREADABLE.name, one.size, one.mtime_ns, reason) for one in found.values()]
+    there = {path.shown for head in heads for path in head.found if path.own}
+    listed = {path.shown: path for head in heads for path in head.found if path.shown not in there}
+    return [SourceFile(path.shown, UNREADABLE.name, path.size, path.mtime_ns, reason) for path in listed.values()]

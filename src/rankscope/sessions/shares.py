@@ -57,10 +57,10 @@ def share_of(text: str, environment: Mapping[str, str]) -> Share:
     number, count = match.groups()
     if number is not None:
         return _checked(int(number) - 1, int(count), "--shard")
-    told = list(_told_shares(count, environment))
-    if told:
+    shares = list(_told_shares(count, environment))
+    if shares:
         # an array of single tasks runs each as the only one of its step
-        return _checked(*next((one for one in told if environment.get(one[3]) != "1"), told[0])[:3])
+        return _checked(*next((share for share in shares if environment.get(share[3]) != "1"), shares[0])[:3])
     for launcher, index, *_ in _LAUNCHERS:
         if environment.get(index, "").isdecimal():
             raise SessionError(f"{launcher} tells the number of this task, not how many there are: --shard /8 says it")
@@ -71,10 +71,10 @@ def share_of(text: str, environment: Mapping[str, str]) -> Share:
 def _told_shares(count: str | None, environment: Mapping[str, str]) -> Iterator[tuple[int, int, str, str]]:
     """Index, number of tasks, launcher and its variable for that number, of each launcher that tells both."""
     for launcher, index, tasks, lowest in _LAUNCHERS:
-        told = [environment.get(index), count or environment.get(tasks), environment.get(lowest or "", "0")]
-        if all(one is not None and one.isdecimal() for one in told):
-            own, many, first = (int(one) for one in told if one is not None)
-            yield own - first, many, launcher, tasks
+        texts = [environment.get(index), count or environment.get(tasks), environment.get(lowest or "", "0")]
+        if all(text is not None and text.isdecimal() for text in texts):
+            index_here, many, first = (int(text) for text in texts if text is not None)
+            yield index_here - first, many, launcher, tasks
 
 
 def _checked(index: int, count: int, source: str) -> Share:
@@ -85,4 +85,4 @@ def _checked(index: int, count: int, source: str) -> Share:
 
 def own_files(found: Iterable[FoundPath], share: Share) -> list[FoundPath]:
     """The files of a share."""
-    return [one for one in found if share.owns(one)]
+    return [path for path in found if share.owns(path)]

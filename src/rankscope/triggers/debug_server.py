@@ -133,10 +133,10 @@ class DebugServer:
         """The records of hooks, by the prefix of their dumps' names."""
         if not self._knows_rings:
             return {}
-        found = {name: self._page(f"fr_trace_json?backend={quote(name, safe='')}") for name in self._backends}
-        told = {name: page for name, page in found.items() if any(map(_tells_of_groups, page))}
-        self._backends = tuple(told) or self._backends
-        return {f"{_NO_FILE_NAME.sub('_', name)}_trace": page for name, page in told.items()}
+        pages = {name: self._page(f"fr_trace_json?backend={quote(name, safe='')}") for name in self._backends}
+        grouped = {name: page for name, page in pages.items() if any(map(_tells_of_groups, page))}
+        self._backends = tuple(grouped) or self._backends
+        return {f"{_NO_FILE_NAME.sub('_', name)}_trace": page for name, page in grouped.items()}
 
     def _stacks(self, directory: Path) -> int:
         """Writes stacks of py-spy if the job has it, else Python's own; returns the number of ranks."""
@@ -294,11 +294,11 @@ def _is_of_ring(prefix: str) -> bool:
 def _card(directory: Path, answer: RankAnswer, world: int, names: list[str]) -> None:
     """Writes the sidecar of the dumps, in the form of docs/capture.md."""
     failed = answer.status not in (_FOUND, _NOT_THERE)
-    told = {
+    card = {
         "rankscope_capture": 1, "rank": answer.rank, "world_size": world, "host": answer.host, "dumps": names,
         "problems": [f"did not answer: {' '.join(answer.text.split())[:200]}"] if failed else [], "groups": [],
     }  # fmt: skip
-    _write(directory / f"server_rank_{answer.rank}.json", json.dumps(told).encode())
+    _write(directory / f"server_rank_{answer.rank}.json", json.dumps(card).encode())
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -336,10 +336,10 @@ class RankAnswer:
         """The JSON object in the answer; None without one."""
         for text in (self.text, html.unescape(self.text)):
             try:
-                told = json.loads(text)
+                content = json.loads(text)
             except (ValueError, RecursionError):
                 continue
-            return told if isinstance(told, dict) else None
+            return content if isinstance(content, dict) else None
         return None
 
 

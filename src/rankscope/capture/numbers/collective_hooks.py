@@ -109,25 +109,21 @@ def parts(value: Any, side: Side, kind: str, args: Sequence[Any], group: GroupMe
     if side.form == SLICES and not isinstance(lists[0], list | tuple):
         lists = [lists]
     others = _listed(like)
-    for place, (slot, one) in enumerate(named_slots(kind, lists)):
+    for place, (slot, tensor) in enumerate(named_slots(kind, lists)):
         if side.form == WHOLE:
-            yield Part(one, slot, None)
+            yield Part(tensor, slot, None)
             continue
         splits = args[side.splits] if side.splits is not None else ()
         other = others[place] if place < len(others) and isinstance(others[place], torch.Tensor) else None
-        found = _chunks(one, splits, other, len(group.ranks)) if side.form == CHUNKS else one
-        for number in _recorded_slices(group):
-            yield Part(found[number], slot, number)
+        chunks = _chunks(tensor, splits, other, len(group.ranks)) if side.form == CHUNKS else tensor
+        count = len(group.ranks)
+        for number in sorted((group.place + step) % count for step in range(min(count, MOST_SLICES))):
+            yield Part(chunks[number], slot, number)
 
 
 def _listed(value: Any) -> Sequence[Any]:
     """The tensors of an argument that is one tensor or several."""
     return value if isinstance(value, list | tuple) else [value]
-
-
-def _recorded_slices(group: GroupMembers) -> list[int]:
-    count = len(group.ranks)
-    return sorted((group.place + step) % count for step in range(min(count, MOST_SLICES)))
 
 
 def _chunks(tensor: Any, splits: Sequence[int], like: Any, count: int) -> Sequence[Any]:
@@ -286,18 +282,18 @@ def _operation(namespace: Any, name: str) -> Any:
     return getattr(packet, "default", None)
 
 
-def _process_group(told: Any) -> Any:
+def _process_group(group: Any) -> Any:
     """The process group of an argument: its name, a boxed one, or itself."""
-    if isinstance(told, str):
-        return torch._C._distributed_c10d._resolve_process_group(told)
-    return ProcessGroup.unbox(told) if isinstance(told, torch.ScriptObject) else told
+    if isinstance(group, str):
+        return torch._C._distributed_c10d._resolve_process_group(group)
+    return ProcessGroup.unbox(group) if isinstance(group, torch.ScriptObject) else group
 
 
-def _reduction(told: Any) -> str:
+def _reduction(operation: Any) -> str:
     """The name of a reduction: a functional operation has it, c10d has a number."""
-    if isinstance(told, str):
-        return told
-    number = told.op()
+    if isinstance(operation, str):
+        return operation
+    number = operation.op()
     return _REDUCTIONS[number] if 0 <= number < len(_REDUCTIONS) else str(number)
 
 

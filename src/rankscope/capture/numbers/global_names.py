@@ -54,6 +54,6 @@ def _name(name: str, renamed: dict[str, str]) -> str:
     """The name in the whole model."""
     if not renamed:
         return name
-    own = name.split(".")
-    numbers = (renamed.get(".".join(own[: end + 1])) for end in range(len(own)))
-    return ".".join(number or part for number, part in zip(numbers, own, strict=True))
+    words = name.split(".")
+    numbers = (renamed.get(".".join(words[: end + 1])) for end in range(len(words)))
+    return ".".join(number or part for number, part in zip(numbers, words, strict=True))

@@ -141,8 +141,8 @@ def sampled(place: ShardPlace, most: int = SAMPLES) -> tuple[tuple[int, ...], tu
     numbers = range(min(count, most, SAMPLES))
     if place.is_whole:
         return tuple(_flat(k, count) for k in numbers), tuple(numbers)
-    held = [(local, k) for k in numbers if (local := _local(_flat(k, count), place)) is not None]
-    return tuple(local for local, _ in held), tuple(k for _, k in held)
+    places = [(local, k) for k in numbers if (local := _local(_flat(k, count), place)) is not None]
+    return tuple(local for local, _ in places), tuple(k for _, k in places)
 
 
 def _local(flat: int, place: ShardPlace) -> int | None:

@@ -46,9 +46,7 @@ class StepCounter:
 
     def install(self) -> None:
         """Registers hooks of all optimizers."""
-        self._handles = [
-            register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)
-        ]  # fmt: skip
+        self._handles = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
 
     def remove(self) -> None:
         """Removes the hooks."""

@@ -115,16 +115,13 @@ class PartWriter(threading.Thread):
                 self._write_step(step)
             except Exception as error:  # noqa: BLE001 - no error here may reach the job
                 self._dropped += len(step.rows)
-                self._fail(error)
+                text = f"{self._directory}: cannot write: {getattr(error, 'strerror', None) or error}"
+                if text != self._failed:
+                    self._failed = text
+                    _LOG.warning("rankscope.capture.numbers: %s", text)
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._end_part()
-
-    def _fail(self, error: Exception) -> None:
-        text = f"{self._directory}: cannot write: {getattr(error, 'strerror', None) or error}"
-        if text != self._failed:
-            self._failed = text
-            _LOG.warning("rankscope.capture.numbers: %s", text)
 
     def _write_step(self, step: StepRows) -> None:
         """Writes the lines of a step in one go, and begins another part if this one is full."""
@@ -154,12 +151,12 @@ class PartWriter(threading.Thread):
             self._directory.mkdir(parents=True, exist_ok=True)
             self._set_earlier_aside(rank)
             self._rank = rank
-        told = {"rankscope_numbers": VERSION, **self._header, "time_ns": time.time_ns(), "part": self._part}
-        told |= {"rank": self._rank, "world_size": world}
+        head = {"rankscope_numbers": VERSION, **self._header, "time_ns": time.time_ns(), "part": self._part}
+        head |= {"rank": self._rank, "world_size": world}
         self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         self._size = self._told = 0
         try:
-            self._append(_line(told))
+            self._append(_line(head))
         except OSError:
             os.close(self._file)
             self._file = None
@@ -214,8 +211,8 @@ def _parts(directory: Path, rank: int) -> list[Path]:
     return [*directory.glob(f"{name}.jsonl"), *directory.glob(f"{name}.*.jsonl")]
 
 
-def _line(told: dict[str, Any]) -> bytes:
-    return json.dumps(told, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+def _line(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
 def _lines(rows: list[tuple[Any, Any]]) -> Iterator[bytes]:
@@ -226,14 +223,14 @@ def _lines(rows: list[tuple[Any, Any]]) -> Iterator[bytes]:
 
 def _summary(row: Any, bits: int, numbers: list[float]) -> dict[str, Any]:
     """The keys of the summary of a row."""
-    told: dict[str, Any] = {"hash": f"{bits & MASK:016x}"}
+    summary: dict[str, Any] = {"hash": f"{bits & MASK:016x}"}
     for place, name in enumerate(STATISTICS):
-        told[name] = int(numbers[place]) if name in _WHOLE else _number(numbers[place])
+        summary[name] = int(numbers[place]) if name in _WHOLE else _number(numbers[place])
     first = len(STATISTICS)
     samples = numbers[first : first + len(row.samples)]
     name, kind = ("samples_f32", "f") if row.facts.get("dtype") in _SINGLE else ("samples_f64", "d")
-    told[name] = base64.b64encode(struct.pack(f"<{len(samples)}{kind}", *samples)).decode()
-    return told | ({"sample_at": list(row.samples)} if row.is_part else {})
+    summary[name] = base64.b64encode(struct.pack(f"<{len(samples)}{kind}", *samples)).decode()
+    return summary | ({"sample_at": list(row.samples)} if row.is_part else {})
 
 
 def _number(value: float) -> float | str:

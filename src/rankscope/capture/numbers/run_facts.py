@@ -67,7 +67,7 @@ def _tensor_hash(state: Any) -> str:
 def numeric_settings() -> dict[str, Any]:
     """Settings that decide numbers, seeds, and the random states now."""
     backends = torch.backends
-    told = {
+    settings = {
         "seed": torch.initial_seed(),
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED"),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
@@ -79,4 +79,4 @@ def numeric_settings() -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if torch.cuda.is_initialized() else "cpu",
     }
     variables = {name: value[:_LONGEST] for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
-    return {**told, "rng": random_states(), "environment": variables}
+    return {**settings, "rng": random_states(), "environment": variables}

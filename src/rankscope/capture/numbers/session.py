@@ -218,8 +218,8 @@ class Session:
                 return {}
             number = self._stacks[frames] = len(self._stacks)
             self._heads.append({"stack": number, "frames": [list(frame) for frame in frames]})
-        own = next((frame for frame in frames if not _is_library(frame[1])), None)
-        return {"stack_id": number} | ({"file": own[1], "line": own[2]} if own else {})
+        frame_of_job = next((frame for frame in frames if not _is_library(frame[1])), None)
+        return {"stack_id": number} | ({"file": frame_of_job[1], "line": frame_of_job[2]} if frame_of_job else {})
 
     def end_step(self) -> None:
         """Ends the current step: hands its rows to the writer, and begins the next one."""
@@ -284,5 +284,5 @@ def _frames(frame: Any) -> Iterator[tuple[str, str, int]]:
 
 def _is_library(file: str) -> bool:
     """Whether a file belongs to torch, to what wraps its functions, or to Python itself."""
-    own = file.startswith(_PYTHON) and _PACKAGES not in file
-    return own or file.startswith((_TORCH, _FROZEN)) or file.endswith(_WRAPPER)
+    is_python = file.startswith(_PYTHON) and _PACKAGES not in file
+    return is_python or file.startswith((_TORCH, _FROZEN)) or file.endswith(_WRAPPER)

@@ -18,15 +18,14 @@ def redacted_runs(redaction: Redaction, runs: Sequence[ComparedRun]) -> list[Com
         paths += distinct_texts(run.series["file"]) if run.series.height else []
         redaction.learn(run.dataset)
         redaction.learn_texts(texts, paths)
-    return [_redacted(redaction, run) for run in runs]
-
-
-def _redacted(redaction: Redaction, run: ComparedRun) -> ComparedRun:
-    return replace(
-        run,
-        title=redaction.title(run.title),
-        dataset=redaction.dataset(run.dataset),
-        series=redaction.table(SCALARS, run.series),
-        series_problems=tuple(map(redaction.text, run.series_problems)),
-        options=redaction.options(run.options),
-    )
+    return [
+        replace(
+            run,
+            title=redaction.title(run.title),
+            dataset=redaction.dataset(run.dataset),
+            series=redaction.table(SCALARS, run.series),
+            series_problems=tuple(map(redaction.text, run.series_problems)),
+            options=redaction.options(run.options),
+        )
+        for run in runs
+    ]

@@ -96,9 +96,9 @@ class ModelAnalysis:
     @property
     def odd_ranks(self) -> frozenset[int]:
         """Ranks that findings tell apart from their peers."""
-        odd = {rank for found in self.differences for rank in found.odd}
-        few = {rank for found in self.partial if found.few for rank in found.ranks}
-        return frozenset(odd | few | {one.rank for one in self.heavy})
+        odd = {rank for difference in self.differences for rank in difference.odd}
+        few = {rank for tensor in self.partial if tensor.few for rank in tensor.ranks}
+        return frozenset(odd | few | {heavy.rank for heavy in self.heavy})
 
 
 MODEL_RESULTS = FeaturePart[ModelAnalysis]("model")

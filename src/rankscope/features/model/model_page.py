@@ -135,24 +135,24 @@ class ModelScreen(TablePage[RankRow | ParameterRow]):
         """The findings on a rank with its largest parameters of each coverage, or the sides of a parameter."""
         del width
         if not isinstance(row, dict):
-            return self._rank_text(_rank(row))
+            rank = _rank(row)
+            findings = [finding for finding in self._findings() if rank in finding.about]
+            lines = [line(Span(finding.kind, "bad"), f"  {plain(finding.title)}") for finding in findings]
+            rows = self.dataset.parameters.filter((pl.col("rank") == rank) & ~pl.col("buffer"))
+            largest_first = parameter_rows(rows).sort("total", descending=True, maintain_order=True)
+            for coverage, part in largest_first.group_by("coverage", maintain_order=True):
+                names = ", ".join(plain(name) for name in part["name"].head(3))
+                more = f", {part.height - 3:,} more" if part.height > 3 else ""
+                lines.append(
+                    line(Span(f"{coverage[0]}  ", "dim"), f"{byte_count(int(part['most'].sum()))}: {names}{more}")
+                )
+            return lines
         name = row["name"]
         mark = [Span(f"  {self._marks[name]}", "bad")] if name in self._marks else []
         if name not in self._sides:
             self._sides[name] = sides_of(self.dataset.parameters, name)
         head = line(Span(plain(name), "head"), f"  on {plural(row['ranks'], 'rank')}", *mark)
         return [head, *map(_side_line, self._sides[name])]
-
-    def _rank_text(self, rank: int) -> list[Line]:
-        findings = [finding for finding in self._findings() if rank in finding.about]
-        lines = [line(Span(finding.kind, "bad"), f"  {plain(finding.title)}") for finding in findings]
-        rows = self.dataset.parameters.filter((pl.col("rank") == rank) & ~pl.col("buffer"))
-        largest_first = parameter_rows(rows).sort("total", descending=True, maintain_order=True)
-        for coverage, part in largest_first.group_by("coverage", maintain_order=True):
-            names = ", ".join(plain(name) for name in part["name"].head(3))
-            more = f", {part.height - 3:,} more" if part.height > 3 else ""
-            lines.append(line(Span(f"{coverage[0]}  ", "dim"), f"{byte_count(int(part['most'].sum()))}: {names}{more}"))
-        return lines
 
     def action_part(self) -> None:
         """Shows parameters instead of ranks, or ranks again."""

@@ -32,42 +32,51 @@ def with_stages(parameters: pl.DataFrame, mesh: Mesh | None) -> pl.DataFrame:
     if parameters["peers"].is_not_null().any():
         alone = -1 - pl.col("rank")
         return parameters.with_columns(stage=pl.coalesce("peers", alone).cast(pl.Int64), sure=pl.lit(value=True))
-    known = mesh is not None and not any(one.name.startswith("dim") for one in mesh.dimensions)
+    known = mesh is not None and not any(dimension.name.startswith("dim") for dimension in mesh.dimensions)
     if mesh is not None and known:
         places = mesh.along("pp") or dict.fromkeys(mesh.places, 0)
         ranks = parameters["rank"].unique().to_list()
-        told = pl.DataFrame({"rank": ranks, "stage": [places.get(rank, -1 - rank) for rank in ranks]},
-                            {"rank": pl.Int32, "stage": pl.Int64})  # fmt: skip
-        return parameters.join(told, on="rank", maintain_order="left").with_columns(sure=pl.lit(value=True))
+        stages = pl.DataFrame(
+            {"rank": ranks, "stage": [places.get(rank, -1 - rank) for rank in ranks]},
+            {"rank": pl.Int32, "stage": pl.Int64},
+        )
+        return parameters.join(stages, on="rank", maintain_order="left").with_columns(sure=pl.lit(value=True))
     names = parameters.group_by("rank", maintain_order=True).agg(
         names=pl.col("name").cast(pl.String).sort().hash().sum()
     )
     names = names.with_columns(stage=pl.col("names").rank("dense").cast(pl.Int64))
-    told = names.drop("names")
-    return parameters.join(told, on="rank", maintain_order="left").with_columns(sure=pl.lit(value=False))
+    stages = names.drop("names")
+    return parameters.join(stages, on="rank", maintain_order="left").with_columns(sure=pl.lit(value=False))
 
 
 def find_differences(rows: pl.DataFrame) -> list[ModelDifference]:
     """The differences between peers in rows of `with_stages`, names first."""
     rows = rows.with_columns(kind=pl.col("device").cast(pl.String).str.split(":").list.first())
-    found = [*_names(rows)]
+    differences = [*_names(rows)]
     for aspect in ASPECTS:
-        found += _values(rows, aspect)
-    return _settled(_joined(found), rows)
+        differences += _values(rows, aspect)
+    out: dict[tuple[object, ...], ModelDifference] = {}
+    for difference in differences:
+        key = difference.aspect, difference.odd, difference.peers
+        known = out.get(key)
+        out[key] = difference if known is None else known._replace(parameters=known.parameters + 1)
+    return _settled(list(out.values()), rows)
 
 
-def _settled(found: list[ModelDifference], rows: pl.DataFrame) -> list[ModelDifference]:
+def _settled(differences: list[ModelDifference], rows: pl.DataFrame) -> list[ModelDifference]:
     """The differences, sure where all ranks have the same names and nearly all else is equal.
 
     Stages of a pipeline may have the same names: then most of their parameters differ, or all are frozen in one.
     """
     if rows["stage"].n_unique() > 1:
-        return found
+        return differences
     most = MOST_UNLIKE * rows["name"].n_unique()
     differing = Counter[tuple[int, ...]]()
-    for one in found:
-        differing[one.odd] += one.parameters
-    return [one._replace(sure=one.sure or differing[one.odd] <= most) for one in found]
+    for difference in differences:
+        differing[difference.odd] += difference.parameters
+    return [
+        difference._replace(sure=difference.sure or differing[difference.odd] <= most) for difference in differences
+    ]
 
 
 def _names(rows: pl.DataFrame) -> Iterator[ModelDifference]:
@@ -76,12 +85,12 @@ def _names(rows: pl.DataFrame) -> Iterator[ModelDifference]:
         ranks = sorted(part["rank"].unique().to_list())
         if len(ranks) < 2:
             continue
-        held = part.group_by("name", maintain_order=True).agg("rank", "file", "line", pl.col("sure").first())
-        held = held.filter(pl.col("rank").list.len() < len(ranks))
+        holders = part.group_by("name", maintain_order=True).agg("rank", "file", "line", pl.col("sure").first())
+        holders = holders.filter(pl.col("rank").list.len() < len(ranks))
         few, extras = few_of(len(ranks)), set[int]()
-        seldom = [row for row in held.iter_rows(named=True) if 2 * len(row["rank"]) <= len(ranks)]
+        seldom = [row for row in holders.iter_rows(named=True) if 2 * len(row["rank"]) <= len(ranks)]
         extras.update(rank for row in seldom for rank in row["rank"])
-        for row in held.head(MOST_DIFFERING).iter_rows(named=True):
+        for row in holders.head(MOST_DIFFERING).iter_rows(named=True):
             have = tuple(sorted(row["rank"]))
             lack = tuple(rank for rank in ranks if rank not in set(have))
             places = ((row["rank"][0], row["file"][0], row["line"][0]),)
@@ -137,13 +146,3 @@ def _text(aspect: str, value: object) -> str:
     if aspect == "placements":
         return str(value) or "a plain tensor"
     return str(value).replace(" ", "")
-
-
-def _joined(found: list[ModelDifference]) -> list[ModelDifference]:
-    """One difference for all parameters in which the same ranks differ in the same aspect."""
-    out: dict[tuple[object, ...], ModelDifference] = {}
-    for one in found:
-        key = one.aspect, one.odd, one.peers
-        known = out.get(key)
-        out[key] = one if known is None else known._replace(parameters=known.parameters + 1)
-    return list(out.values())

@@ -147,8 +147,8 @@ def layout_of(placements: Sequence[str] | None, sizes: Sequence[int]) -> str:
 
     A dimension of one rank shards nothing.
     """
-    told = placements or ()
-    if any(text.startswith("P") for text in told):
+    texts = placements or ()
+    if any(text.startswith("P") for text in texts):
         return "partial"
-    wide = [text for at, text in enumerate(told) if at >= len(sizes) or sizes[at] > 1]
+    wide = [text for at, text in enumerate(texts) if at >= len(sizes) or sizes[at] > 1]
     return "sharded" if any(text.lstrip("_").startswith("S") for text in wide) else "whole"

@@ -42,9 +42,11 @@ def add_parameters(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile
             peers.join(tuple(mesh.ranks or ()))
         parts.append(_frame(record, rank, place))
     if parts:
-        found = {rank: peers.number(rank) for rank in newest}
-        told = pl.DataFrame({"rank": list(found), "peers": list(found.values())}, {"rank": pl.Int32, "peers": pl.Int32})
-        table = pl.concat(parts).drop("peers").join(told, on="rank", how="left", maintain_order="left")
+        peer_numbers = {rank: peers.number(rank) for rank in newest}
+        peer_rows = pl.DataFrame(
+            {"rank": list(peer_numbers), "peers": list(peer_numbers.values())}, {"rank": pl.Int32, "peers": pl.Int32}
+        )
+        table = pl.concat(parts).drop("peers").join(peer_rows, on="rank", how="left", maintain_order="left")
         tables["parameters"] = table.select(list(PARAMETERS))
     return world
 
@@ -81,8 +83,8 @@ class PeerSets:
                 self._unite(runs[0][0], first + step * at)
 
     def _unite(self, rank: int, other: int) -> None:
-        first, own = self._root(rank), self._root(other)
-        self._above[max(first, own)] = min(first, own)
+        first, second = self._root(rank), self._root(other)
+        self._above[max(first, second)] = min(first, second)
 
     def number(self, rank: int) -> int | None:
         """The least rank of the set of a rank; None if it shares nothing."""
@@ -100,11 +102,11 @@ def _frame(record: ModelRecord, rank: int, place: int) -> pl.DataFrame:
     same = {"rank": rank, "file": place}
     dtypes = {name: dtype for name, dtype in PARAMETERS.items() if name not in ("rank", "file", "line")}
     columns = zip(*rows, strict=True) if rows else ((),) * len(dtypes)
-    told = pl.DataFrame([
-        pl.Series(name, column, dtype) for (name, dtype), column in zip(dtypes.items(), columns, strict=True)
-    ]).with_row_index("line", 2)  # fmt: skip
-    told = told.with_columns(**{name: pl.lit(value) for name, value in same.items()})
-    return told.select(pl.col(name).cast(dtype) for name, dtype in PARAMETERS.items())
+    table = pl.DataFrame(
+        [pl.Series(name, column, dtype) for (name, dtype), column in zip(dtypes.items(), columns, strict=True)]
+    ).with_row_index("line", 2)
+    table = table.with_columns(**{name: pl.lit(value) for name, value in same.items()})
+    return table.select(pl.col(name).cast(dtype) for name, dtype in PARAMETERS.items())
 
 
 def _values(record: ModelRecord, line: ParameterLine) -> tuple[Any, ...]:

@@ -45,11 +45,11 @@ def parameter_rows(parameters: pl.DataFrame) -> pl.DataFrame:
 
 def sides_of(parameters: pl.DataFrame, name: str) -> list[ParameterSide]:
     """The sides of a parameter, that of most ranks first."""
-    own = parameters.filter(pl.col("name") == name)
+    rows = parameters.filter(pl.col("name") == name)
     kind = pl.col("device").cast(pl.String).str.split(":").list.first()
-    sides = own.with_columns(device=kind).group_by(_SAME, maintain_order=True).agg(pl.col("rank").sort())
-    found = [ParameterSide(tuple(row.pop("rank")), row) for row in sides.iter_rows(named=True)]
-    return sorted(found, key=lambda side: (-len(side.ranks), side.ranks))
+    sides = rows.with_columns(device=kind).group_by(_SAME, maintain_order=True).agg(pl.col("rank").sort())
+    listed = [ParameterSide(tuple(row.pop("rank")), row) for row in sides.iter_rows(named=True)]
+    return sorted(listed, key=lambda side: (-len(side.ranks), side.ranks))
 
 
 def marked_parameters(model: ModelAnalysis) -> dict[str, str]:

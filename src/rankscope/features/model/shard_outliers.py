@@ -33,7 +33,7 @@ def held_by_rank(rows: pl.DataFrame, buffers: pl.DataFrame) -> pl.DataFrame:
     total (of the whole parameters), parts of `bytes` by `coverage_of`, and buffer_bytes.
     """
     is_sharded = pl.col("layout") == "sharded"
-    told = buffers.group_by("rank").agg(buffer_bytes=pl.col("bytes").sum())
+    buffer_sizes = buffers.group_by("rank").agg(buffer_bytes=pl.col("bytes").sum())
     parts = {name: pl.col("bytes").filter(coverage_of() == name).sum() for name in COVERAGES if name != "sharded"}
     return (
         rows.group_by("rank", maintain_order=True)
@@ -43,7 +43,7 @@ def held_by_rank(rows: pl.DataFrame, buffers: pl.DataFrame) -> pl.DataFrame:
             sharded=pl.col("bytes").filter(is_sharded).sum(), whole=pl.col("bytes").filter(~is_sharded).sum(),
             total=pl.col("whole_bytes").sum(), **parts,
         )
-        .join(told, on="rank", how="left").with_columns(pl.col("buffer_bytes").fill_null(0))
+        .join(buffer_sizes, on="rank", how="left").with_columns(pl.col("buffer_bytes").fill_null(0))
         .sort("rank")
     )  # fmt: skip
 
@@ -109,17 +109,21 @@ def find_partial(rows: pl.DataFrame) -> list[PartialTensor]:
     """
     is_own = pl.col("layout") == "partial"
     is_unused = (pl.col("gradient") == "partial") & (pl.col("state").is_null() | (pl.col("state") == "partial"))
-    told = rows.filter(is_own | is_unused).with_columns(is_own=is_own)
+    stepped_rows = rows.filter(is_own | is_unused).with_columns(is_own=is_own)
     # comparison with null is null: without state nothing tells
-    sides = told.group_by("stage", "name", "is_own", maintain_order=True).agg(
+    sides = stepped_rows.group_by("stage", "name", "is_own", maintain_order=True).agg(
         pl.col("rank").sort(), stepped=(pl.col("state") == "partial").any()
     )
     sizes = dict(rows.group_by("stage").agg(pl.col("rank").n_unique()).iter_rows())
     return [
         PartialTensor(
-            name, tuple(ranks), len(ranks) <= few_of(sizes[stage]), "parameter" if own else "gradient", bool(stepped)
+            name,
+            tuple(ranks),
+            len(ranks) <= few_of(sizes[stage]),
+            "parameter" if is_weight else "gradient",
+            bool(stepped),
         )
-        for stage, name, own, ranks, stepped in sides.iter_rows()
+        for stage, name, is_weight, ranks, stepped in sides.iter_rows()
     ]
 
 
@@ -128,7 +132,7 @@ def find_heavy(rows: pl.DataFrame, held: pl.DataFrame) -> list[HeavyRank]:
 
     Gradients are left out, for ranks may stand at different places of a step, and so is state that some do not have.
     """
-    found = []
+    heavy_ranks = []
     for _, part in held.group_by("stage", maintain_order=True):
         states = part["state_bytes"] if (part["state_bytes"] > 0).all() else 0
         sized = part.with_columns(held=part["bytes"] + states).sort("held")
@@ -137,8 +141,8 @@ def find_heavy(rows: pl.DataFrame, held: pl.DataFrame) -> list[HeavyRank]:
         for rank, size in heavy.select("rank", "held").iter_rows():
             other = int(sized["rank"][(sized.height - 1) // 2])
             names = _excess(rows, rank, other)
-            found.append(HeavyRank(rank, size, usual, sized.height - heavy.height, names))
-    return found
+            heavy_ranks.append(HeavyRank(rank, size, usual, sized.height - heavy.height, names))
+    return heavy_ranks
 
 
 def _excess(rows: pl.DataFrame, rank: int, other: int) -> tuple[str, ...]:

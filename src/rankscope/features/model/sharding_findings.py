@@ -40,25 +40,27 @@ def with_models(facts: Facts, analysis: Analysis) -> Analysis:
     is_buffer = dataset.parameters["buffer"]
     rows = with_stages(dataset.parameters.filter(~is_buffer), analysis.mesh)
     partial = find_partial(rows)
-    differences = [one for one in find_differences(rows) if not _is_partial(one, partial)]
+    differences = [difference for difference in find_differences(rows) if not _is_partial(difference, partial)]
     shared = bool(rows["sure"].all())
-    odd = frozenset(rank for one in differences for rank in one.odd)
+    odd = frozenset(rank for difference in differences for rank in difference.odd)
     held = held_by_rank(rows, dataset.parameters.filter(is_buffer))
     model = ModelAnalysis(
         held, tuple(differences), tuple(find_whole(rows, odd)), tuple(find_loose(rows, odd)), tuple(partial),
         tuple(find_heavy(rows, held)),
     )  # fmt: skip
-    told = [
+    written = [
         replace(f, id=f"f{at}") for at, f in enumerate(_findings(dataset, model, shared), len(analysis.findings) + 1)
     ]
     alone = "records of the models" if dataset.from_parameters else ""
     known = MODEL_RESULTS.put(analysis, model)
-    return with_records(facts, known, told, alone, "no rank holds another model than its peers")
+    return with_records(facts, known, written, alone, "no rank holds another model than its peers")
 
 
-def _is_partial(one: ModelDifference, partial: Sequence[PartialTensor]) -> bool:
+def _is_partial(difference: ModelDifference, partial: Sequence[PartialTensor]) -> bool:
     """Whether a difference of placements is told by a Partial parameter."""
-    return one.aspect == "placements" and any(found.few and found.ranks == one.odd for found in partial)
+    return difference.aspect == "placements" and any(
+        tensor.few and tensor.ranks == difference.odd for tensor in partial
+    )
 
 
 def _findings(dataset: Dataset, model: ModelAnalysis, shared: bool) -> Iterator[Finding]:
@@ -79,20 +81,21 @@ def _findings(dataset: Dataset, model: ModelAnalysis, shared: bool) -> Iterator[
     yield from (_heavy(one, places) for one in model.heavy)
 
 
-def _mismatch(found: Sequence[ModelDifference], places: Places, paths: Sequence[str], shared: bool) -> Finding:
+def _mismatch(differences: Sequence[ModelDifference], places: Places, paths: Sequence[str], shared: bool) -> Finding:
     """The finding on ranks that differ from their peers in one or several aspects.
 
     `shared`: a mesh, a wrapper or a group tells the peers.
     """
-    first = found[0]
+    first = differences[0]
     accused = first.accused and first.sure
     peers = ranks_text(first.peers) if len(first.peers) <= MOST_PEERS else f"{len(first.peers):,} peers"
-    more = sum(one.parameters for one in found[1:])
+    more = sum(difference.parameters for difference in differences[1:])
     rest = f", and {plural(more, 'more difference')}" if more else ""
     evidence = [
-        Evidence(_sentence(one), file=paths[file], rank=rank, line=line)
-        for one in found[:MOST_EVIDENCE] for rank, file, line in one.places[:1]
-    ]  # fmt: skip
+        Evidence(_sentence(difference), file=paths[file], rank=rank, line=line)
+        for difference in differences[:MOST_EVIDENCE]
+        for rank, file, line in difference.places[:1]
+    ]
     reasons = () if accused and shared else (_NAMES_ONLY if not shared else _NO_MAJORITY,)
     return Finding(
         kind="model-mismatch", severity="warning" if first.sure else "info",
@@ -127,18 +130,20 @@ def _partial(one: PartialTensor, places: Places) -> Finding:
     sure = one.what == "parameter" or one.stepped
     state = " and the optimizer used it so" if one.stepped else ""
     return Finding(
-        kind="partial-tensor", severity="warning" if sure else "info",
+        kind="partial-tensor",
+        severity="warning" if sure else "info",
         title=f"the {one.what} {one.name} is Partial on {ranks_text(one.ranks)}: nobody has reduced it{state}"
-              if one.what == "parameter" else
-              f"the gradient of {one.name} is Partial on {ranks_text(one.ranks)}: nobody has reduced it{state}",
+        if one.what == "parameter"
+        else f"the gradient of {one.name} is Partial on {ranks_text(one.ranks)}: nobody has reduced it{state}",
         explanation="Each rank holds a summand. Operations of DTensor reduce it when they need to; code that takes "
-                    "to_local() computes with the summand.",
-        culprit_ranks=one.ranks if one.few and sure else (), about=one.ranks,
+        "to_local() computes with the summand.",
+        culprit_ranks=one.ranks if one.few and sure else (),
+        about=one.ranks,
         culprits=tuple(map(places.culprit, one.ranks)) if one.few and sure else (),
         confidence="high" if sure else "low",
         confidence_reasons=() if sure else ("the optimizer has not used it yet, and may reduce it",),
         next_steps=("Call redistribute() with Replicate() or Shard() before the values are used.",),
-    )  # fmt: skip
+    )
 
 
 def _whole(one: WholeParameter, loose: LooseParameters | None) -> Finding:
@@ -157,8 +162,9 @@ def _whole(one: WholeParameter, loose: LooseParameters | None) -> Finding:
 
 
 def _loose(one: LooseParameters) -> Finding:
-    names = ", ".join(one.names[:MOST_NAMES]) + (f" and {len(one.names) - MOST_NAMES:,} more"
-                                                 if len(one.names) > MOST_NAMES else "")  # fmt: skip
+    names = ", ".join(one.names[:MOST_NAMES]) + (
+        f" and {len(one.names) - MOST_NAMES:,} more" if len(one.names) > MOST_NAMES else ""
+    )
     return Finding(
         kind="unwrapped-parameter", severity="warning",
         title=f"no wrapper took {names} on {ranks_text(one.ranks)}: {one.wrapper} does not reduce "

@@ -53,18 +53,22 @@ def _messages(
     dataset: Dataset, schedule: Schedule, sizes: ReplaySizes, numbers: dict[int, int], groups: dict[int, int], rank: int
 ) -> Iterator[bytes]:
     yield _text(1, VERSION)
-    made = 0
+    count = 0
     before: list[int] = []
     for unit in schedule.units(rank):
-        here = list(range(made, made + len(unit)))
+        here = list(range(count, count + len(unit)))
         for number, step in zip(here, unit, strict=True):
             name = f"{plain(step.op, 40)} {_number(step)} of {_group_name(dataset, step.group)}"
             members = len(schedule.members[step.key])
             sent = sum(step.splits[0]) if step.splits else sizes.of(step) * (members if step.op == SCATTERED else 1)
             size = sent * BYTES.get(type_name(step), 1)
             attributes = [*_attributes(step, size, numbers), _attribute("pg_name", _STRING, str(groups[step.group]))]
-            yield _node(number, name, step, before, attributes)
-        made, before = made + len(unit), here
+            kind = {"send": _SEND, "recv": _RECV}.get(step.op, _COLLECTIVE)
+            deps = b"".join(map(_varint, before))
+            parts = [_integer(_ID, number), _text(_NAME, name), _integer(_TYPE, kind)]
+            parts += [_field(_CTRL_DEPS, deps)] if before else []
+            yield b"".join((*parts, *(_field(_ATTR, attribute) for attribute in attributes)))
+        count, before = count + len(unit), here
 
 
 def _number(step: Step) -> str:
@@ -76,26 +80,18 @@ def _group_name(dataset: Dataset, group: int) -> str:
     return plain(hide(known.description or known.name or f"g{group}"), 60)
 
 
-def _node(number: int, name: str, step: Step, before: list[int], attributes: list[bytes]) -> bytes:
-    kind = {"send": _SEND, "recv": _RECV}.get(step.op, _COLLECTIVE)
-    deps = b"".join(map(_varint, before))
-    parts = [_integer(_ID, number), _text(_NAME, name), _integer(_TYPE, kind)]
-    parts += [_field(_CTRL_DEPS, deps)] if before else []
-    return b"".join((*parts, *(_field(_ATTR, attribute) for attribute in attributes)))
-
-
 def _attributes(step: Step, size: int, numbers: dict[int, int]) -> list[bytes]:
     """Attributes of a communication node; sizes are in bytes, of what the rank gives in."""
-    told = [_attribute("is_cpu_op", _BOOL, 0)]
+    attributes = [_attribute("is_cpu_op", _BOOL, 0)]
     if not step.is_p2p:
         return [
-            *told,
+            *attributes,
             _attribute("comm_type", _INT64, _COMM_TYPES.get(step.op, 0)),
             _attribute("comm_size", _INT64, size),
         ]
     sender, receiver = (numbers[rank] for rank in step.key[1:3])
     return [
-        *told, _attribute("comm_src", _INT32, sender), _attribute("comm_dst", _INT32, receiver),
+        *attributes, _attribute("comm_src", _INT32, sender), _attribute("comm_dst", _INT32, receiver),
         _attribute("comm_tag", _INT32, step.key[3]), _attribute("comm_size", _INT64, size),
     ]  # fmt: skip
 

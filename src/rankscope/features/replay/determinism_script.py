@@ -56,10 +56,10 @@ def _about(found: Reductions, settings: OrderSettings) -> Iterator[str]:
     yield "run it: python determinism.py    or BACKEND=nccl python determinism.py    or with torchrun"
 
 
-def _job(dataset: Dataset, found: Reductions, settings: OrderSettings, times: int) -> Iterator[str]:
-    yield f"LIBRARY = {json.dumps(plain(found.library, 20))}"
+def _job(dataset: Dataset, reductions: Reductions, settings: OrderSettings, times: int) -> Iterator[str]:
+    yield f"LIBRARY = {json.dumps(plain(reductions.library, 20))}"
     yield "REDUCTIONS: list[tuple[str, str, int, list[int], str, int]] = ["
-    yield from (f"    {_reduction(dataset, one)}," for one in found.chosen)
+    yield from (f"    {_reduction(dataset, reduction)}," for reduction in reductions.chosen)
     yield "]"
     yield "SETTINGS: dict[str, str] = {"
     yield from (f"    {json.dumps(name)}: {json.dumps(value)}," for name, value in settings.carried.items())

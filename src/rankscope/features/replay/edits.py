@@ -89,7 +89,7 @@ def _tried(schedule: Schedule, setting: Setting, edit: Edit, stopped: frozenset[
 
 def _is_shared(schedule: Schedule, key: Key) -> bool:
     """Whether ranks have an operation in common: who leaves it out does not issue it later."""
-    came = [step for own in schedule.steps.values() for step in own if step.key == key]
+    came = [step for steps in schedule.steps.values() for step in steps if step.key == key]
     return len(came) > 1 and fits(came)
 
 
@@ -128,7 +128,9 @@ def _insert(schedule: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
 
     Numbers after it move on if they must.
     """
-    peer = next((s for r, own in schedule.steps.items() if r != edit.rank for s in own if s.key == edit.key), None)
+    peer = next(
+        (s for r, issued in schedule.steps.items() if r != edit.rank for s in issued if s.key == edit.key), None
+    )
     if peer is None:
         raise ValueError(f"no other rank has an operation {key_text(edit.key)}")
     if edit.rank not in schedule.members[edit.key]:
@@ -146,15 +148,15 @@ def _insert(schedule: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
 def _completed(schedule: Schedule) -> Schedule:
     """Each rank also issues each operation of its groups, and each other side of a transfer, that only peers have."""
     every: dict[Key, Step] = {}
-    for own in schedule.steps.values():
-        for step in own:
+    for steps_of_rank in schedule.steps.values():
+        for step in steps_of_rank:
             every.setdefault(step.key, step)
     steps = {}
-    for rank, own in schedule.steps.items():
-        has = {step.key for step in own}
+    for rank, steps_of_rank in schedule.steps.items():
+        has = {step.key for step in steps_of_rank}
         lacking = [step for key, step in every.items() if key not in has and rank in schedule.members[key]]
         added = [side_of(step, rank) for step in lacking]
-        steps[rank] = tuple(sorted((*own, *added), key=lambda s: (s.stream, s.key[-1])))
+        steps[rank] = tuple(sorted((*steps_of_rank, *added), key=lambda s: (s.stream, s.key[-1])))
     return replace(schedule, steps=steps)
 
 
@@ -176,7 +178,7 @@ def _match(schedule: Schedule, steps: list[Step], edit: Edit) -> list[Step]:
 
 def _peers_form(schedule: Schedule, edit: Edit) -> tuple[str, int | None, str | None]:
     """Name, elements and type that most peers of a rank give an operation; ValueError if no peer has it."""
-    peers = [s for r, own in schedule.steps.items() if r != edit.rank for s in own if s.key == edit.key]
+    peers = [s for r, steps in schedule.steps.items() if r != edit.rank for s in steps if s.key == edit.key]
     if not peers:
         raise ValueError(f"no other rank has an operation {key_text(edit.key)}")
     return Counter((s.op, s.elements, s.dtype) for s in peers).most_common(1)[0][0]
@@ -188,11 +190,11 @@ def _met(schedule: Schedule, edit: Edit) -> Splits | None:
     of = {r: s.splits for r in members for s in schedule.steps.get(r, ()) if s.key == edit.key}
     known = [of.get(rank) for rank in members]
     place = members.index(edit.rank)
-    if any(one is None or len(one[0]) != len(members) for one in known):
+    if any(splits is None or len(splits[0]) != len(members) for splits in known):
         return None
-    own = known[place]
-    sent = tuple(own[0][at] if at == place else one[1][place] for at, one in enumerate(known) if own and one)
-    got = tuple(own[1][at] if at == place else one[0][place] for at, one in enumerate(known) if own and one)
+    mine = known[place]
+    sent = tuple(mine[0][at] if at == place else splits[1][place] for at, splits in enumerate(known) if mine and splits)
+    got = tuple(mine[1][at] if at == place else splits[0][place] for at, splits in enumerate(known) if mine and splits)
     return sent, got
 
 
@@ -248,11 +250,11 @@ def edit_rank(edit: Edit) -> int:
 
 def _candidates(schedule: Schedule, rank: int) -> Iterator[Edit]:
     """The changes of a rank that could matter: each of its operations, and those that only its peers have."""
-    own = schedule.steps.get(rank, ())
+    issued = schedule.steps.get(rank, ())
     # refused of a rank that only waits
     yield Edit("release", rank)
     yield Edit("fill", rank)
-    keys = {step.key for step in own}
+    keys = {step.key for step in issued}
     for key, members in sorted(schedule.members.items()):
         if rank in members and key not in keys:
             yield Edit("insert", rank, key)
@@ -260,9 +262,9 @@ def _candidates(schedule: Schedule, rank: int) -> Iterator[Edit]:
     for steps in schedule.steps.values():
         for step in steps:
             came.setdefault(step.key, []).append(step)
-    first = next((step for step in own if step.pending), None)
+    first = next((step for step in issued if step.pending), None)
     lines: dict[Key, Key] = {}
-    for step in own:
+    for step in issued:
         if not fits(came[step.key]):
             yield Edit("match", rank, step.key)
         if first is None or first == step or not step.pending or len(came[step.key]) < 2:
@@ -270,12 +272,12 @@ def _candidates(schedule: Schedule, rank: int) -> Iterator[Edit]:
         if lines.setdefault(step.stream, step.key) == step.key:
             # what is left out may belong far in front of the next one of its line
             yield Edit("insert", rank, step.key, first.key)
-    for step in own:
+    for step in issued:
         yield Edit("skip", rank, step.key)
         if len(came[step.key]) > 1:
             yield Edit("insert", rank, step.key)
-    for one, other in itertools.pairwise(own):
-        yield Edit("swap", rank, one.key, other.key)
+    for before, other in itertools.pairwise(issued):
+        yield Edit("swap", rank, before.key, other.key)
 
 
 FORMS = "RANK:GROUP#SEQ, or RANK:GROUP#FROM>TO:K for the K-th of the sends from one rank to another that are left"
@@ -313,11 +315,11 @@ def parse_place(dataset: Dataset, text: str) -> tuple[int, Key]:
 
 def _group_named(dataset: Dataset, name: str, rank: int) -> Group:
     """The group of this name, description or number that holds the rank; ValueError lists those that do."""
-    own = [group for group in dataset.group_list if rank in group.ranks]
-    for group in own:
+    groups = [group for group in dataset.group_list if rank in group.ranks]
+    for group in groups:
         if name in (group.name, group.description) or name == f"g{group.id}":
             return group
-    known = ", ".join(plain(group.description or group.name, 40) for group in own[:12]) or "none"
+    known = ", ".join(plain(group.description or group.name, 40) for group in groups[:12]) or "none"
     raise ValueError(f"rank {rank} is in no group {plain(name, 40)}; its groups: {known}")
 
 

@@ -74,20 +74,20 @@ class _RankTrace:
         """The nodes; the root comes last, as in traces of PyTorch."""
         yield _node(_THREAD, "[pytorch|profiler|execution_trace|thread]", _ROOT, scope=7)
         yield _node(_GROUPS, "## process_group:init ##", _THREAD, [("String", self._groups_text(), [])], scope=7)
-        made, requests = _FIRST, 0
+        number, requests = _FIRST, 0
         for unit in self.schedule.units(self.rank):
             issued = []
             for step in unit:
                 requests += 1
                 request = [requests if step.is_p2p else step.key[1], step.is_p2p]
-                yield self._call(made, step, request)
+                yield self._call(number, step, request)
                 issued.append((step, request))
-                made += 1
+                number += 1
             for step, request in issued:
-                told = self._told(step, request, "wait")
-                more = _attributes("Byte", "wait", 0, 0, told)
-                yield _node(made, "record_param_comms", _THREAD, told, more=more)
-                made += 1
+                values = self._told(step, request, "wait")
+                more = _attributes("Byte", "wait", 0, 0, values)
+                yield _node(number, "record_param_comms", _THREAD, values, more=more)
+                number += 1
         yield _node(_ROOT, "[pytorch|profiler|execution_trace|process]", _ROOT, scope=7)
 
     def _groups_text(self) -> str:
@@ -109,13 +109,13 @@ class _RankTrace:
 
     def _call(self, number: int, step: Step, request: list[Any]) -> Node:
         name = _NAMES.get(step.op, "allreduce")
-        told = self._told(step, request, name)
+        values = self._told(step, request, name)
         if name == "barrier":
-            return _node(number, "record_param_comms", _THREAD, told, more=_attributes("Byte", name, 0, 0, told))
+            return _node(number, "record_param_comms", _THREAD, values, more=_attributes("Byte", name, 0, 0, values))
         sent, received = self.elements(step)
         before, after = self._tensor(step, sent), self._tensor(step, received)
-        attributes = _attributes(self._kind(step), name, sent, received, told, step.splits or ((), ()))
-        return _node(number, "record_param_comms", _THREAD, [before, *told], [after], more=attributes)
+        attributes = _attributes(self._kind(step), name, sent, received, values, step.splits or ((), ()))
+        return _node(number, "record_param_comms", _THREAD, [before, *values], [after], more=attributes)
 
     def elements(self, step: Step) -> tuple[int, int]:
         """Elements that go in and come out."""
@@ -160,10 +160,10 @@ class _RankTrace:
 
 
 def _attributes(
-    kind: str, name: str, sent: int, received: int, told: list[Value], splits: Splits = ((), ())
+    kind: str, name: str, sent: int, received: int, values: list[Value], splits: Splits = ((), ())
 ) -> list[tuple[str, str, int | str]]:
     """Attributes of a communication node, beside its inputs."""
-    group, start, stride, size = told[1][1], told[6][1], told[7][1], told[8][1]
+    group, start, stride, size = values[1][1], values[6][1], values[7][1], values[8][1]
     before, after = (str(list(side)) for side in splits)
     return [
         ("collective_name", "string", name), ("dtype", "string", kind), ("in_msg_nelems", "uint64", sent),
@@ -191,6 +191,8 @@ def _values(values: list[Value]) -> dict[str, list[Any]]:
         [[1]] if "Tensor" in kind else [[] for _ in shape] if shape else [] for kind, _, shape in values
     ]
     return {
-        "values": [value for _, value, _ in values], "shapes": [shape for _, _, shape in values],
-        "types": [kind for kind, _, _ in values], "strides": strides,
-    }  # fmt: skip
+        "values": [value for _, value, _ in values],
+        "shapes": [shape for _, _, shape in values],
+        "types": [kind for kind, _, _ in values],
+        "strides": strides,
+    }

@@ -17,18 +17,18 @@ _MOST = 3
 def parting_notes(fit: Fit, schedule: Schedule) -> dict[int, str]:
     """A sentence for each rank that waits, and for each that ends while another waits for it."""
     heads = {rank: fit.outcome.head(fit.schedule, rank) for rank in schedule.steps}
-    own = {rank: {step.key: step for step in steps} for rank, steps in schedule.steps.items()}
+    by_key = {rank: {step.key: step for step in steps} for rank, steps in schedule.steps.items()}
     notes = {}
     waited: dict[int, dict[Key, list[int]]] = {}
     for rank, head in heads.items():
         if head is None or head.key not in schedule.members:
             continue
-        members = [member for member in schedule.members[head.key] if member in own]
-        absent = [member for member in members if head.key not in own[member]]
+        members = [member for member in schedule.members[head.key] if member in by_key]
+        absent = [member for member in members if head.key not in by_key[member]]
         before = [m for m in members if m not in absent and not _is_at(heads[m], head.key)]
         for member in absent:
             waited.setdefault(member, {}).setdefault(head.key, []).append(rank)
-        notes[rank] = f"waits here{_reason(fit, schedule, head.key, absent, before, own)}"
+        notes[rank] = f"waits here{_reason(fit, schedule, head.key, absent, before, by_key)}"
     for rank, keys in waited.items():
         if heads[rank] is None:
             lacking = [
@@ -41,11 +41,11 @@ def parting_notes(fit: Fit, schedule: Schedule) -> dict[int, str]:
 
 def _reason(
     fit: Fit, schedule: Schedule, key: Key, absent: Sequence[int], before: Sequence[int],
-    own: dict[int, dict[Key, Step]],
+    by_key: dict[int, dict[Key, Step]],
 ) -> str:  # fmt: skip
     """The end of a sentence on why an operation does not end; empty where nothing of it is known."""
     if absent:
-        past = [rank for rank in absent if any(_is_before(key, other) for other in own[rank])]
+        past = [rank for rank in absent if any(_is_before(key, other) for other in by_key[rank])]
         are, issue = ("is" if len(past) == 1 else "are"), ("issues" if len(absent) == 1 else "issue")
         never = f"{ranks_text(absent)} never {issue} this"
         return f": {ranks_text(past)} {are} past this, as recorded" if past else f": {never}"
@@ -53,10 +53,10 @@ def _reason(
         return f" for {ranks_text(before)}, held up before this"
     if key in fit.setting.frozen:
         return ": all have come, and it never ends"
-    came = {rank: own[rank][key] for rank in schedule.members[key] if rank in own}
-    held = sorted(fit.setting.holds & came.keys())
+    came = {rank: by_key[rank][key] for rank in schedule.members[key] if rank in by_key}
+    stopped = sorted(fit.setting.holds & came.keys())
     if fits(list(came.values())):
-        return f": the device of {ranks_text(held)} stops before this" if held else ""
+        return f": the device of {ranks_text(stopped)} stops before this" if stopped else ""
     # only what differs
     values = [
         [step.op, "" if step.elements is None else f"{step.elements:,}", type_name(step)] for step in came.values()

@@ -45,11 +45,11 @@ def small_sizes(schedule: Schedule) -> ReplaySizes:
     """Few elements; what is equal in the recorded sizes, stays equal. An unknown size is that of the other members."""
     known = sorted({s.elements for steps in schedule.steps.values() for s in steps if s.elements is not None})
     sizes = {elements: BASE * (at + 1) for at, elements in enumerate(known)}
-    found: dict[Key, dict[int | None, int]] = {}
+    sizes_of_key: dict[Key, dict[int | None, int]] = {}
     for key, steps in _by_key(schedule).items():
-        own: dict[int | None, int] = {s.elements: sizes[s.elements] for s in steps if s.elements is not None}
-        found[key] = {None: max(own.values(), default=BASE), **own}
-    return ReplaySizes(found)
+        scaled: dict[int | None, int] = {s.elements: sizes[s.elements] for s in steps if s.elements is not None}
+        sizes_of_key[key] = {None: max(scaled.values(), default=BASE), **scaled}
+    return ReplaySizes(sizes_of_key)
 
 
 def real_sizes(schedule: Schedule, memory: int | None = None, *, serial: bool = True) -> ReplaySizes:
@@ -60,7 +60,9 @@ def real_sizes(schedule: Schedule, memory: int | None = None, *, serial: bool = 
     for key, steps in _by_key(schedule).items():
         members = len(schedule.members[key])
         recorded = {step.elements: _recorded(step, steps, members) for step in steps}
-        bytes_each = max(BYTES.get(type_name(step), 1) for step in steps) * _copies(steps[0], members)
+        bytes_each = max(BYTES.get(type_name(step), 1) for step in steps) * (
+            members + 1 if steps[0].op in (SCATTERED, GATHERED) else 1
+        )
         limit = max((memory or _NO_LIMIT) // max(most, 1) // bytes_each, len(recorded))
         # sizes that differ still differ when both are capped
         ordered = sorted(recorded.items(), key=lambda item: item[1])
@@ -81,10 +83,6 @@ def _recorded(step: Step, steps: list[Step], members: int) -> int:
     if elements is None:
         elements = max((s.sent for s in steps if s.sent is not None), default=BASE)
     return max(elements // members if step.op == SCATTERED else elements, 1)
-
-
-def _copies(step: Step, members: int) -> int:
-    return members + 1 if step.op in (SCATTERED, GATHERED) else 1
 
 
 def _at_once(schedule: Schedule, rank: int, *, serial: bool) -> int:

@@ -77,8 +77,8 @@ def _checked(source: ReplaySource) -> ReplaySource:
     # members of a guessed group are those that tell of it
     whole = max(len(members), source.dataset.world_size) if guessed else len(members)
     if known < 2 or 2 * known < whole:
-        told = f"the {source.noun} tell the operations of {known} of {plural(whole, 'rank')}"
-        raise ValueError(f"{told}: a replay would mislead")
+        problem = f"the {source.noun} tell the operations of {known} of {plural(whole, 'rank')}"
+        raise ValueError(f"{problem}: a replay would mislead")
     remarks = [f"members are those that have operations, in group {', '.join(guessed)}"] if guessed else []
     return replace(source, remarks=(*source.remarks, *remarks))
 
@@ -88,7 +88,7 @@ def _of_logs(dataset: Dataset, ops: pl.DataFrame) -> ReplaySource:
     alone = ~pl.col("is_p2p")
     lost = ops.filter(alone & (pl.col("seq").is_null() | pl.col("group").is_null()))["rank"].drop_nulls().unique()
     ops = ops.filter(~pl.col("rank").is_in(lost.implode()))
-    told = frozenset((*ops["rank"].drop_nulls(), *dataset.frontiers["rank"].drop_nulls())) - frozenset(lost)
+    ranks = frozenset((*ops["rank"].drop_nulls(), *dataset.frontiers["rank"].drop_nulls())) - frozenset(lost)
     remarks = [_DERIVED] if (ops["state"] == "unknown").any() else []
     if len(lost):
         remarks.append(f"left out: {ranks_text(sorted(lost))}, with collectives that the logs give no number")
@@ -99,7 +99,7 @@ def _of_logs(dataset: Dataset, ops: pl.DataFrame) -> ReplaySource:
         remarks.append("sends and receives are paired in the order of the logs")
     lines = dataset.messages.filter(pl.col("kind").is_in(LEFT_OUT))["text"]
     remarks += [f"not known: {plain(text, 90)}" for text in lines.unique(maintain_order=True)[:_MOST_REASONS]]
-    return ReplaySource(replace(dataset, ops=ops), "logs", told, tuple(remarks))
+    return ReplaySource(replace(dataset, ops=ops), "logs", ranks, tuple(remarks))
 
 
 def _of_traces(dataset: Dataset) -> ReplaySource:
@@ -110,8 +110,8 @@ def _of_traces(dataset: Dataset) -> ReplaySource:
     story = TraceStory(dataset)
     matching = story.matching
     rows = matching.rows.filter(pl.col("op").cast(pl.String) != COALESCED_OP)
-    told = dataset.files.join(dataset.traces.select("file"), on="file", how="semi")["rank"].drop_nulls()
-    due = {group.id: len(set(told) & set(group.ranks)) for group in dataset.group_list}
+    ranks = dataset.files.join(dataset.traces.select("file"), on="file", how="semi")["rank"].drop_nulls()
+    due = {group.id: len(set(ranks) & set(group.ranks)) for group in dataset.group_list}
     members = pl.col("rank").n_unique().over("group", "channel", "window", "place")
     wanted = pl.when("is_p2p").then(2).otherwise(pl.col("group").replace_strict(due, default=0, return_dtype=pl.Int64))
     rows = rows.filter(members == wanted)
@@ -127,7 +127,7 @@ def _of_traces(dataset: Dataset) -> ReplaySource:
     refused = [f"{plain(story.paths.get(file, ''), 60)}: {reason}" for _, file, reason in matching.refused]
     remarks += [f"not matched: {text}" for text in refused[:_MOST_REASONS]]
     ops = ops.with_columns(seq=pl.when(~pl.col("is_p2p")).then("number")).sort("rank", "created_ns", "row")
-    return ReplaySource(replace(dataset, ops=ops.select(list(OPS))), "traces", frozenset(told), tuple(remarks))
+    return ReplaySource(replace(dataset, ops=ops.select(list(OPS))), "traces", frozenset(ranks), tuple(remarks))
 
 
 _NEVER = 2**62
@@ -162,14 +162,14 @@ def paired_transfers(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     )
     left = known.join(over, on=_TRANSFER, how="left", maintain_order="left").filter(~pl.col("ended") | pl.col("both"))
     untold = pl.when(pl.col("open") & pl.col("both")).then(pl.lit("unknown")).otherwise(pl.lit("scheduled"))
-    told = pl.when("ended").then(pl.lit("completed")).otherwise(untold)
-    return left.with_columns(state=told.cast(source.dataset.ops.schema["state"]))
+    state = pl.when("ended").then(pl.lit("completed")).otherwise(untold)
+    return left.with_columns(state=state.cast(source.dataset.ops.schema["state"]))
 
 
 def _carried(what: str) -> pl.Expr:
     """Sizes or types of the tensor of a send or receive: the hook notes that of a receive as its output alone."""
-    own, other = (pl.col(f"{side}_{what}").cast(pl.String) for side in ("in", "out"))
-    text = pl.when(own.is_in(["", "[]"]) | own.is_null()).then(other).otherwise(own)
+    mine, other = (pl.col(f"{side}_{what}").cast(pl.String) for side in ("in", "out"))
+    text = pl.when(mine.is_in(["", "[]"]) | mine.is_null()).then(other).otherwise(mine)
     return pl.when(text != "[]").then(text)
 
 
@@ -185,23 +185,25 @@ def with_held_transfers(rows: pl.DataFrame) -> pl.DataFrame:
     if untold.is_empty() or not rows["pending"].any():
         return rows
     last = rows.filter(~pl.col("pending") & (pl.col("state") == "completed")).group_by("rank").agg(pl.col("row").max())
-    open_ = untold.join(last, on="rank", how="left", suffix="_last").with_columns(
-        passed=(pl.col("row") < pl.col("row_last")).fill_null(False).any().over(_TRANSFER)
-    ).filter(~pl.col("passed"))  # fmt: skip
+    open_ = (
+        untold.join(last, on="rank", how="left", suffix="_last")
+        .with_columns(passed=(pl.col("row") < pl.col("row_last")).fill_null(False).any().over(_TRANSFER))
+        .filter(~pl.col("passed"))
+    )
     first = np.full(int(rows["rank"].max() or 0) + 1, _NEVER, np.int64)  # type: ignore[arg-type]
     pending = rows.filter("pending")
     np.minimum.at(first, pending["rank"].to_numpy(), pending["row"].to_numpy())
     number = open_.select(pl.struct(_TRANSFER).rank("dense").cast(pl.Int64)).to_series().to_numpy()
     rank, row = open_["rank"].to_numpy(), open_["row"].to_numpy()
-    held = np.zeros(int(number.max(initial=0)) + 1, np.bool_)
+    is_held = np.zeros(int(number.max(initial=0)) + 1, np.bool_)
     for _ in range(MOST_ROUNDS):
         behind = row > first[rank]
-        if held[number[behind]].all():
+        if is_held[number[behind]].all():
             break
-        held[number[behind]] = True
-        np.minimum.at(first, rank[held[number]], row[held[number]])
-    found = open_.select("row").filter(pl.Series(held[number]))["row"]
-    return rows.with_columns(pending=pl.col("pending") | pl.col("row").is_in(found.implode()))
+        is_held[number[behind]] = True
+        np.minimum.at(first, rank[is_held[number]], row[is_held[number]])
+    held_rows = open_.select("row").filter(pl.Series(is_held[number]))["row"]
+    return rows.with_columns(pending=pl.col("pending") | pl.col("row").is_in(held_rows.implode()))
 
 
 # Receives from any source.
@@ -302,18 +304,18 @@ class SchedulePart:
         assert self.begin is not None
         group_id, seq = self.begin
         group = source.dataset.group_list[group_id]
-        own = rows.filter((pl.col("group") == group_id) & _COLLECTIVE)
-        there = own.filter(pl.col("seq") == seq)
+        issued = rows.filter((pl.col("group") == group_id) & _COLLECTIVE)
+        there = issued.filter(pl.col("seq") == seq)
         lacking = sorted(set(group.ranks) & source.told - set(there["rank"].to_list()))
         if lacking or there.is_empty():
             lacking = lacking or sorted(group.ranks)
-            every = own["rank"].n_unique()
-            shared = own.group_by("seq").agg(pl.len()).filter(pl.col("len") == every)["seq"].sort().to_list()
-            held = f"all hold #{shared[0]} to #{shared[-1]}" if shared else "have none in common"
+            every = issued["rank"].n_unique()
+            shared = issued.group_by("seq").agg(pl.len()).filter(pl.col("len") == every)["seq"].sort().to_list()
+            span = f"all hold #{shared[0]} to #{shared[-1]}" if shared else "have none in common"
             noun = source.noun if len(lacking) > 1 else source.noun[:-1]
             name = plain(group.description or group.name, 40)
             members = plural(len(group.ranks), "member")
-            raise ValueError(f"#{seq} of {name} is not in the {noun} of {ranks_text(lacking)}; its {members} {held}")
+            raise ValueError(f"#{seq} of {name} is not in the {noun} of {ranks_text(lacking)}; its {members} {span}")
         # in a circle of waits members of one operation have several columns
         column = pl.when(_COLLECTIVE).then(pl.col("col").max().over("group", "seq")).otherwise("col")
         return column >= there["col"].max()
@@ -326,9 +328,9 @@ def _with_order(rows: pl.DataFrame) -> pl.DataFrame:
     """
     first = pl.col("seq").filter(pl.col("pending") & _COLLECTIVE).min().over("group")
     unended = pl.col("pending") | (pl.col("seq") >= first).fill_null(False)
-    held = pl.col("row").filter("pending").min().over("rank").fill_null(_NEVER)
+    first_pending = pl.col("row").filter("pending").min().over("rank").fill_null(_NEVER)
     # not in one expression: polars would look for the first pending one within each operation
-    rows = rows.with_columns(unended=unended, early=pl.col("row") < held)
+    rows = rows.with_columns(unended=unended, early=pl.col("row") < first_pending)
     key = ["group", "seq", "low", "high", "k"]
     late = rows.filter(~pl.col("early")).select(key).unique().with_columns(late=True)
     marked = rows.join(late, on=key, how="left", nulls_equal=True, maintain_order="left")

@@ -13,7 +13,7 @@ from rankscope.analysis.model import Analysis
 from rankscope.analysis.signatures import ROOTED_OPS
 from rankscope.features.replay.parting_notes import parting_notes
 from rankscope.features.replay.replay_sizes import ReplaySizes, small_sizes, type_name
-from rankscope.features.replay.schedule import Key, Schedule, Splits, Step
+from rankscope.features.replay.schedule import Key, Schedule, Step
 from rankscope.features.replay.schedule_fit import PLAIN, Fit, ReplayConditions
 from rankscope.features.replay.simulator import first_pending, fits
 from rankscope.schema import Dataset
@@ -100,17 +100,15 @@ def repro_script(
     _, record = _source("replay_record.py").split(_RECORD, 1)
     runner = runner.replace(_PLAYER, f"{record}\n\n{_PLAYER}", 1)
     doc, imports = head.split('"""\n', 1)
-    about = "\n".join(_comment(line) for line in _about(analysis, fit, schedule, change, remarks))
+    about = "\n".join(
+        f"# {plain(line, _LONGEST)}".rstrip() for line in _about(analysis, fit, schedule, change, remarks)
+    )
     job = "\n".join(replay_job(dataset, fit, schedule, sizes, conditions).lines())
     return f'{about}\n{doc}"""\n{imports}{_BEGIN}{job}\n{_END}{runner}'
 
 
 def _source(name: str) -> str:
     return files("rankscope.capture").joinpath(name).read_text("utf-8")
-
-
-def _comment(line: str) -> str:
-    return f"# {plain(line, _LONGEST)}".rstrip()
 
 
 def _about(analysis: Analysis, fit: Fit, schedule: Schedule, change: str, remarks: Iterable[str]) -> Iterator[str]:
@@ -152,13 +150,13 @@ def _schedule_lines(fit: Fit, schedule: Schedule, sizes: ReplaySizes) -> Iterato
 
 def _typed(schedule: Schedule) -> Schedule:
     """The schedule in which an unknown type is that of most other members: another one would be a difference."""
-    told: dict[Key, Counter[str]] = {}
-    for step in (step for own in schedule.steps.values() for step in own if step.dtype is not None):
-        told.setdefault(step.key, Counter())[step.dtype or ""] += 1
-    usual = {key: counts.most_common(1)[0][0] for key, counts in told.items()}
+    types: dict[Key, Counter[str]] = {}
+    for step in (step for steps_of_rank in schedule.steps.values() for step in steps_of_rank if step.dtype is not None):
+        types.setdefault(step.key, Counter())[step.dtype or ""] += 1
+    usual = {key: counts.most_common(1)[0][0] for key, counts in types.items()}
     steps = {
-        rank: tuple(replace(step, dtype=usual.get(step.key)) if step.dtype is None else step for step in own)
-        for rank, own in schedule.steps.items()
+        rank: tuple(replace(step, dtype=usual.get(step.key)) if step.dtype is None else step for step in steps_of_rank)
+        for rank, steps_of_rank in schedule.steps.items()
     }
     return replace(schedule, steps=steps)
 
@@ -183,7 +181,7 @@ def _rank_lines(
             marks += ["with" if before is not None and same and step.batch == before.batch else "batch"]
         before = step
         number = key_number(step.key)
-        size = _splits(step.splits) if step.splits else sizes.of(step)
+        size = "/".join(",".join(map(str, side)) for side in step.splits) if step.splits else sizes.of(step)
         name = _UNSAFE.sub("", step.op)[:40] or "unknown"
         what = f"{name:<16} {size:>4} {type_name(step):<9}"
         yield f"  {'+ ' if same else '  '}g{step.group:<3} {number:<10} {what} {' '.join(marks)}".rstrip()
@@ -211,10 +209,6 @@ def _stops(fit: Fit, schedule: Schedule, rank: int) -> dict[Key, list[str]]:
     return found
 
 
-def _splits(splits: Splits) -> str:
-    return "/".join(",".join(map(str, side)) for side in splits)
-
-
 def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     """Operations whose members do not agree: `unlike` where all have come out of them all the same.
 
@@ -222,11 +216,11 @@ def _unlike(fit: Fit, schedule: Schedule) -> dict[Key, str]:
     operations, which may then meet. Over gloo a root comes out of a broadcast or the like alone: where nobody else
     does, these are apart, too.
     """
-    found: dict[Key, dict[int, Step]] = {}
-    for rank, own in schedule.steps.items():
-        for step in own:
-            found.setdefault(step.key, {})[rank] = step
-    each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in found.items()}
+    members_at: dict[Key, dict[int, Step]] = {}
+    for rank, issued in schedule.steps.items():
+        for step in issued:
+            members_at.setdefault(step.key, {})[rank] = step
+    each = {key: [came[rank] for rank in schedule.members[key] if rank in came] for key, came in members_at.items()}
     odd = {key: steps for key, steps in each.items() if not fits(steps)}
     ended = {key: "unlike" for key, steps in odd.items() if not any(step.pending for step in steps)}
     heads = (fit.outcome.head(fit.schedule, rank) for rank in schedule.steps)

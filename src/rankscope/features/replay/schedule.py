@@ -134,9 +134,7 @@ class ReplayOperations:
     """
 
 
-def schedule_of(
-    job: Dataset | ReplayOperations, *, stuck: bool = True, part: SchedulePart | None = None
-) -> Schedule:  # fmt: skip
+def schedule_of(job: Dataset | ReplayOperations, *, stuck: bool = True, part: SchedulePart | None = None) -> Schedule:
     """The schedule around the first pending operations; if the job is not `stuck`, the last ones that all have issued.
 
     `part` asks for another one. ValueError if nothing holds an operation, or not that part.
@@ -147,9 +145,12 @@ def schedule_of(
     rows = (part or SchedulePart()).rows(operations.rows, source, stuck=stuck)
     if rows.is_empty():
         raise ValueError(f"the {source.noun} hold no operation that all members of a group have issued")
-    rows = _with_sizes(source, rows)
+    recorded_sizes = source.dataset.ops.select("in_sizes", "out_sizes")[rows["row"]]
+    rows = rows.hstack(recorded_sizes).with_columns(
+        sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes"))
+    )
     groups = {group.id: group.ranks for group in dataset.group_list if group.id in set(rows["group"].to_list())}
-    steps = {rank: tuple(found) for rank, found in _steps(rows)}
+    steps = {rank: tuple(rank_steps) for rank, rank_steps in _steps(rows)}
     ranks = sorted({*steps, *(rank for members in groups.values() for rank in members)})
     silent = frozenset(ranks) - source.told
     filled = _filled(rows, groups, {rank: steps.get(rank, ()) for rank in ranks})
@@ -177,14 +178,6 @@ def replay_operations(dataset: Dataset) -> ReplayOperations:
     return ReplayOperations(source, with_held_transfers(both))
 
 
-def _with_sizes(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with `sizes`, as recorded, of operations whose members need not agree on them."""
-    told = source.dataset.ops.select("in_sizes", "out_sizes")[rows["row"]]
-    return rows.hstack(told).with_columns(
-        sizes=pl.when(pl.col("elements").is_null()).then(pl.struct("in_sizes", "out_sizes"))
-    )
-
-
 def _pending() -> pl.Expr:
     """Whether an operation has not ended; one whose recorder tells no end has, if all issued it and nobody differs."""
     collective = pl.col("seq").is_not_null()
@@ -193,8 +186,8 @@ def _pending() -> pl.Expr:
     differs = collective & (pl.max_horizontal(names, *values) > 1)
     first = pl.col("seq").filter((pl.col("state") == "unknown") & differs).min().over("group")
     unended = ~pl.col("agreed") | (pl.col("seq") >= first).fill_null(False)
-    told = pl.col("state") != "completed"
-    return pl.when(pl.col("state") == "unknown").then(collective & unended).otherwise(told)
+    is_open = pl.col("state") != "completed"
+    return pl.when(pl.col("state") == "unknown").then(collective & unended).otherwise(is_open)
 
 
 def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
@@ -214,14 +207,12 @@ def _lacking(source: ReplaySource, rows: pl.DataFrame) -> pl.Expr:
 
 def _steps(rows: pl.DataFrame) -> Iterator[tuple[int, list[Step]]]:
     """The steps of each rank. A loop over the few operations of the window."""
-    for rank, found in groupby(rows.select("rank", *_FIELDS).iter_rows(), lambda row: int(row[0])):
-        yield rank, _together([_step(*row[1:]) for row in found])
-
-
-def _together(steps: list[Step]) -> list[Step]:
-    """The steps with the runs of sends and receives that have ended."""
-    runs = groupby(steps, lambda step: step.is_p2p and not step.pending)
-    return [replace(step, run=run) if ended else step for run, (ended, part) in enumerate(runs) for step in part]
+    for rank, rows_of_rank in groupby(rows.select("rank", *_FIELDS).iter_rows(), lambda row: int(row[0])):
+        steps = [_step(*row[1:]) for row in rows_of_rank]
+        runs = groupby(steps, lambda step: step.is_p2p and not step.pending)
+        # sends and receives that have ended know their run
+        joined = [replace(step, run=run) if ended else step for run, (ended, part) in enumerate(runs) for step in part]
+        yield rank, joined
 
 
 def _step(
@@ -261,15 +252,15 @@ def _filled(
     """
     over = rows.filter(~pl.col("pending") & pl.col("seq").is_not_null()).sort("col", "row")
     seen = over.unique(["group", "seq"], keep="first", maintain_order=True)
-    told = [_step(*row) for row in seen.select(_FIELDS).iter_rows()]
+    seen_steps = [_step(*row) for row in seen.select(_FIELDS).iter_rows()]
     out = {}
-    for rank, own in every.items():
-        has = {step.key for step in own}
-        first = {step.group: step.key[1] for step in reversed(own) if not step.is_p2p}
+    for rank, steps in every.items():
+        has = {step.key for step in steps}
+        first = {step.group: step.key[1] for step in reversed(steps) if not step.is_p2p}
         lacking = [
             replace(step, filled=True)
-            for step in told
+            for step in seen_steps
             if rank in groups[step.group] and step.key not in has and step.key[1] < first.get(step.group, _NEVER)
         ]
-        out[rank] = (*lacking, *own)
+        out[rank] = (*lacking, *steps)
     return out

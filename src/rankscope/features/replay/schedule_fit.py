@@ -81,11 +81,11 @@ def fit(schedule: Schedule, analysis: Analysis) -> Fit:
 
 def _judged(schedule: Schedule, setting: Setting) -> Fit:
     outcome = simulate(schedule, setting)
-    told = frozenset(schedule.steps) - schedule.silent
-    exact = frozenset(rank for rank in told if outcome.stops_at(schedule, rank) == schedule.recorded(rank))
+    recorded = frozenset(schedule.steps) - schedule.silent
+    exact = frozenset(rank for rank in recorded if outcome.stops_at(schedule, rank) == schedule.recorded(rank))
     # what follows may overlap with the first one in a way that is neither serial nor independent
-    first = frozenset(rank for rank in told - exact if _stops_first(schedule, outcome, rank))
-    return Fit(schedule, setting, outcome, exact | first, told, exact)
+    first = frozenset(rank for rank in recorded - exact if _stops_first(schedule, outcome, rank))
+    return Fit(schedule, setting, outcome, exact | first, recorded, exact)
 
 
 def _stops_first(schedule: Schedule, outcome: Outcome, rank: int) -> bool:
@@ -102,9 +102,9 @@ def _further(best: Fit, analysis: Analysis) -> Iterable[Setting]:
     """Settings with one more rank that stops, or all culprits, or one more operation that never ends."""
     setting, schedule = best.setting, best.schedule
     culprits = frozenset(analysis.culprits) & frozenset(schedule.steps)
-    for held in (culprits, *(frozenset((rank,)) for rank in sorted(culprits))):
-        if held - setting.holds:
-            yield replace(setting, holds=setting.holds | held)
+    for ranks in (culprits, *(frozenset((rank,)) for rank in sorted(culprits))):
+        if ranks - setting.holds:
+            yield replace(setting, holds=setting.holds | ranks)
     wrong = sorted(best.told - best.equal)[:MOST_TRIES]
     stopped = (r for r in wrong if r not in setting.holds and schedule.recorded(r))
     holds = [replace(setting, holds=setting.holds | {rank}) for rank in stopped]
@@ -284,9 +284,9 @@ def parse_delay(dataset: Dataset, text: str) -> Delay:
 def check_delays(conditions: ReplayConditions, schedule: Schedule) -> None:
     """ValueError if a rank that is to sleep, or the operation before which it does, is not in the schedule."""
     for delay in conditions.delays:
-        own = schedule.steps.get(delay.rank)
-        if own is None:
+        steps = schedule.steps.get(delay.rank)
+        if steps is None:
             known = ranks_text(sorted(schedule.steps))
             raise ValueError(f"--delay: rank {delay.rank} is not in the replay, which has {known}")
-        if delay.key and all(step.key != delay.key for step in own):
+        if delay.key and all(step.key != delay.key for step in steps):
             raise ValueError(f"--delay: the replay of rank {delay.rank} does not hold that operation")

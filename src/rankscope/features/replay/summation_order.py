@@ -75,31 +75,33 @@ class OrderSettings:
 
 def order_settings(dataset: Dataset, library: str) -> OrderSettings:
     """The settings of the job with what rules say of them, for the library that ran its reductions."""
-    told = process_settings(dataset)
-    usual = {name: _usual(told, name) for name in sorted({name for one in told for name in one.values})}
+    processes = process_settings(dataset)
+    usual = {
+        name: _usual(processes, name) for name in sorted({name for process in processes for name in process.values})
+    }
     carried = {
         name: value for name, (value, _) in usual.items() if ORDER_NAME.fullmatch(name) and _SAFE.fullmatch(value)
     }
     left = tuple(plain(name, 60) for name in usual if _BESIDE.fullmatch(name) and name not in carried)
-    rows = [row for row in _told(told, usual, library) if row]
+    rows = [row for row in _told(processes, usual, library) if row]
     return OrderSettings(carried, left, tuple(sorted(rows, key=lambda row: ("broken", "open", "fixed").index(row[0]))))
 
 
 def findings_on_order(analysis: Analysis) -> list[str]:
     """Titles of findings on modes and misspelt names that concern determinism."""
-    found = [one.title for one in analysis.findings if one.kind == "settings-mismatch"]
-    return [plain(hide(title), 300) for title in found if "determinis" in title.lower()]
+    titles = [finding.title for finding in analysis.findings if finding.kind == "settings-mismatch"]
+    return [plain(hide(title), 300) for title in titles if "determinis" in title.lower()]
 
 
-def _usual(told: Sequence[ProcessSettings], name: str) -> tuple[str, int]:
+def _usual(processes: Sequence[ProcessSettings], name: str) -> tuple[str, int]:
     """The most common value of a setting, as it may be shown, and the number of processes with another one."""
-    counts = Counter(one.values[name] for one in told if name in one.values)
+    counts = Counter(process.values[name] for process in processes if name in process.values)
     value, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
-    return value_of(name, value), len(told) - count
+    return value_of(name, value), len(processes) - count
 
 
 def _told(
-    told: Sequence[ProcessSettings], usual: dict[str, tuple[str, int]], library: str
+    processes: Sequence[ProcessSettings], usual: dict[str, tuple[str, int]], library: str
 ) -> Iterator[tuple[Standing, str]]:
     """Each rule's sentence on the settings."""
     if library == "gloo":
@@ -107,7 +109,7 @@ def _told(
     elif not any(ENV_NAME.fullmatch(name) for name in usual):
         yield "open", "no setting is recorded: logs with NCCL_DEBUG=INFO, or a file with the environment, tell them"
         return
-    is_whole = any(one.whole for one in told)
+    is_whole = any(process.whole for process in processes)
     for rule in RULES:
         if rule.libraries and library not in rule.libraries:
             continue
@@ -119,7 +121,10 @@ def _told(
         value, others = usual[rule.name]
         said = f"{rule.name}={plain(value, 40)}"
         if others:
-            yield "broken", f"{said}, but not in {plural(others, 'process')} of {len(told)}: ranks choose differently"
+            yield (
+                "broken",
+                f"{said}, but not in {plural(others, 'process')} of {len(processes)}: ranks choose differently",
+            )
         elif not re.fullmatch(rule.keeps, value.strip(), re.IGNORECASE):
             yield rule.other, f"{said}: {rule.effect}"
         elif rule.unset != "fixed":
@@ -180,13 +185,13 @@ def reductions_of(dataset: Dataset) -> Reductions:
     if floats.is_empty():
         raise ValueError("all reductions are of integers: they have the same bits in every order")
     members = {group.id: group.ranks for group in dataset.group_list}
-    found = [
+    reductions = [
         Reduction(op, kind, elements, group, members[group], calls)
         for op, kind, elements, group, calls in floats.select("op", "kind", "elements", "group", "calls").iter_rows()
     ]
-    found.sort(key=lambda one: (-one.size * one.calls, -one.size, one.op))
+    reductions.sort(key=lambda reduction: (-reduction.size * reduction.calls, -reduction.size, reduction.op))
     library = floats.group_by("library").agg(pl.col("calls").sum()).sort("calls", "library")["library"][-1]
-    return Reductions(tuple(found[:MOST]), library, len(found[MOST:]), rows.height - floats.height)
+    return Reductions(tuple(reductions[:MOST]), library, len(reductions[MOST:]), rows.height - floats.height)
 
 
 def _calls(dataset: Dataset, ops: pl.DataFrame) -> pl.DataFrame:

@@ -56,12 +56,12 @@ class PairedLanes:
 def paired_lanes(whole: WholeComparison) -> PairedLanes | None:
     """The lanes of both runs; None if their schedules are not compared."""
     schedule = whole.grounds.schedule
-    if schedule is None or not any(one.placed != "none" for one in schedule.alignments.values()):
+    if schedule is None or not any(alignment.placed != "none" for alignment in schedule.alignments.values()):
         return None
     pairs = _row_pairs(schedule)
     models = [
-        operation_lanes(run.dataset, one.analysis)
-        for run, one in zip((schedule.a, schedule.b), whole.pair, strict=True)
+        operation_lanes(run.dataset, judged.analysis)
+        for run, judged in zip((schedule.a, schedule.b), whole.pair, strict=True)
     ]
     axis = common_axis(*(model.columns[rows] for model, rows in zip(models, pairs.equal, strict=True)))
     ranks = np.union1d(models[0].ranks, models[1].ranks).astype(np.int32)
@@ -70,10 +70,10 @@ def paired_lanes(whole: WholeComparison) -> PairedLanes | None:
     partner = np.full(schedule.a.dataset.ops.height, NOWHERE, np.int64)
     partner[pairs.equal[0]] = pairs.equal[1]
     # the columns in which ranks part, each with its ranks
-    found: defaultdict[int, list[int]] = defaultdict(list)
+    ranks_at: defaultdict[int, list[int]] = defaultdict(list)
     for rank, column in _partings(schedule, a.columns, b.columns):
-        found[column].append(rank)
-    places = tuple(DifferencePlace(column, tuple(sorted(set(found[column])))) for column in sorted(found))
+        ranks_at[column].append(rank)
+    places = tuple(DifferencePlace(column, tuple(sorted(set(ranks_at[column])))) for column in sorted(ranks_at))
     return PairedLanes(a, b, _joined(a, b), partner, *pairs.odd, places, frozenset(schedule.first))
 
 
@@ -87,32 +87,35 @@ class _RowPairs(NamedTuple):
 def _row_pairs(schedule: ScheduleComparison) -> _RowPairs:
     """The rows of equal operations, pair by pair, and masks of those that differ."""
     equal, odd = (list[Ints](), list[Ints]()), (list[Ints](), list[Ints]())
-    loose = {one.rank for one in schedule.unordered}
-    for rank, found in schedule.alignments.items():
+    loose = {parting.rank for parting in schedule.unordered}
+    for rank, alignment in schedule.alignments.items():
         sizes = [run.bounds[rank][1] - run.bounds[rank][0] for run in (schedule.a, schedule.b)]
-        stretches = equal_stretches(found, *sizes)
+        stretches = equal_stretches(alignment, *sizes)
         for side, run in enumerate((schedule.a, schedule.b)):
             start = run.bounds[rank][0]
-            equal[side].extend(start + np.arange(one[side], one[side] + one[2]) for one in stretches)
+            equal[side].extend(start + np.arange(stretch[side], stretch[side] + stretch[2]) for stretch in stretches)
             if rank not in loose:
-                odd[side].extend(start + np.arange(one[side], one[side] + one[side + 2]) for one in found.partings)
+                odd[side].extend(
+                    start + np.arange(parting[side], parting[side] + parting[side + 2])
+                    for parting in alignment.partings
+                )
     return _RowPairs(
         (_rows(schedule.a, equal[0]), _rows(schedule.b, equal[1])),
         (_mask(schedule.a, odd[0]), _mask(schedule.b, odd[1])),
     )
 
 
-def equal_stretches(found: Alignment, size_a: int, size_b: int) -> list[tuple[int, int, int]]:
+def equal_stretches(alignment: Alignment, size_a: int, size_b: int) -> list[tuple[int, int, int]]:
     """Stretches of equal operations: their first ones in A and B, and their length."""
-    if found.placed == "none":
+    if alignment.placed == "none":
         return []
-    out, (i, j) = [], found.start
-    for one in found.partings:
-        out.append((i, j, one.at_a - i))
-        i, j = one.at_a + one.length_a, one.at_b + one.length_b
-    if len(found.partings) < MOST_PARTINGS and (not found.partings or found.partings[-1].meets):
+    out, (i, j) = [], alignment.start
+    for parting in alignment.partings:
+        out.append((i, j, parting.at_a - i))
+        i, j = parting.at_a + parting.length_a, parting.at_b + parting.length_b
+    if len(alignment.partings) < MOST_PARTINGS and (not alignment.partings or alignment.partings[-1].meets):
         out.append((i, j, min(size_a - i, size_b - j)))
-    return [one for one in out if one[2] > 0]
+    return [stretch for stretch in out if stretch[2] > 0]
 
 
 def _rows(run: ScheduleRows, places: list[Ints]) -> Ints:
@@ -214,9 +217,9 @@ def _joined(a: Model, b: Model) -> Model:
     """A's lanes with those differing operations of B that stand where A has no item; these have no row."""
     differs = np.isin(b.items.code >> SHIFT, (Mark.MISMATCH, Mark.MISMATCH_PENDING))
     taken = a.items.lane.astype(np.int64) * (a.width + 1) + a.items.col
-    own = b.items.lane.astype(np.int64) * (a.width + 1) + b.items.col
-    added = differs & ~np.isin(own, taken)
-    order = np.argsort(np.concatenate([taken, own[added]]), kind="stable")
+    places = b.items.lane.astype(np.int64) * (a.width + 1) + b.items.col
+    added = differs & ~np.isin(places, taken)
+    order = np.argsort(np.concatenate([taken, places[added]]), kind="stable")
     values = {}
     for name in type(a.items).__dataclass_fields__:
         ours, theirs = getattr(a.items, name), getattr(b.items, name)[added]
@@ -228,14 +231,14 @@ def _joined(a: Model, b: Model) -> Model:
 def _partings(schedule: ScheduleComparison, columns_a: Ints, columns_b: Ints) -> Iterator[tuple[int, int]]:
     """Rank and column of each parting."""
     rows = [run.rows["row"].to_numpy() for run in (schedule.a, schedule.b)]
-    loose = {one.rank for one in schedule.unordered}
-    for rank, found in schedule.alignments.items():
+    loose = {parting.rank for parting in schedule.unordered}
+    for rank, alignment in schedule.alignments.items():
         starts = schedule.a.bounds[rank][0], schedule.b.bounds[rank][0]
         if rank in loose:
             continue
-        if found.shift:
-            yield rank, int(columns_a[rows[0][starts[0] + found.start[0]]])
-        for one in found.partings:
-            inserted = not one.length_a
-            at = starts[1] + one.at_b if inserted else starts[0] + one.at_a
+        if alignment.shift:
+            yield rank, int(columns_a[rows[0][starts[0] + alignment.start[0]]])
+        for parting in alignment.partings:
+            inserted = not parting.length_a
+            at = starts[1] + parting.at_b if inserted else starts[0] + parting.at_a
             yield rank, int((columns_b if inserted else columns_a)[rows[int(inserted)][at]])

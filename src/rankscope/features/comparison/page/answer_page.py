@@ -86,25 +86,25 @@ def card_lines(view: ComparedView, at: CardPlace, width: int, height: int) -> li
 
 def _texts(view: ComparedView, at: CardPlace, width: int) -> Iterator[tuple[str, str]]:
     """The lines of the card with their labels; those of the cause belong to the earliest difference."""
-    found = view.found
-    if found.differences:
-        one = found.differences[at.difference]
-        yield "who", _who(one, view.whole.pair[1])
-        step = f"step {one.step}" if one.step is not None else ""
-        yield "where", shown("; ".join(filter(None, (step, *one.details))))
-        yield "in A", one_line(one.stacks.in_a, width - _LABEL)
-        yield "in B", one_line(one.stacks.in_b, width - _LABEL)
-    if found.hypotheses and not at.difference:
-        cause, count = found.hypotheses[at.cause], len(found.hypotheses)
+    comparison = view.found
+    if comparison.differences:
+        difference = comparison.differences[at.difference]
+        yield "who", _who(difference, view.whole.pair[1])
+        step = f"step {difference.step}" if difference.step is not None else ""
+        yield "where", shown("; ".join(filter(None, (step, *difference.details))))
+        yield "in A", one_line(difference.stacks.in_a, width - _LABEL)
+        yield "in B", one_line(difference.stacks.in_b, width - _LABEL)
+    if comparison.hypotheses and not at.difference:
+        cause, count = comparison.hypotheses[at.cause], len(comparison.hypotheses)
         number = f" ({at.cause + 1} of {count}, c shows the next)" if count > 1 else ""
         yield "why", shown(cause.cause) + number
         yield "for", shown("; ".join(cause.speaks_for))
         yield "against", shown("; ".join(cause.speaks_against))
         yield "decide", shown(cause.experiment)
-    if found.is_same:
+    if comparison.is_same:
         yield "means", "equal as far as both runs record it; equal printed values do not prove equal bits"
-    if found.groups is not None:
-        yield "runs", shown(found.groups.power)
+    if comparison.groups is not None:
+        yield "runs", shown(comparison.groups.power)
     yield "copy Y", shown(command(view, at))
     for side, run in zip("AB", view.pair_facts, strict=True):
         yield f"run {side}", shown(f"{run.title}: {run.verdict}")
@@ -124,11 +124,11 @@ def _who(one: RunDifference, run: ComparedRun) -> str:
 
 def command(view: ComparedView, at: CardPlace) -> str:
     """A command for the next step: of the cause on the card, of a run that failed, or for a report to share."""
-    found = view.found
-    cause = found.hypotheses[at.cause] if found.hypotheses and not at.difference else None
-    if cause is not None and (own := _command_of(view, cause)):
-        return own
-    accused = set(found.differences[at.difference].ranks) if found.differences else set()
+    comparison = view.found
+    cause = comparison.hypotheses[at.cause] if comparison.hypotheses and not at.difference else None
+    if cause is not None and (command := _command_of(view, cause)):
+        return command
+    accused = set(comparison.differences[at.difference].ranks) if comparison.differences else set()
     failed = [
         (not accused & set(run.analysis.culprits), facts.title, min(run.analysis.culprits))
         for run, facts in zip(view.whole.pair[::-1], view.pair_facts[::-1], strict=True)
@@ -137,7 +137,7 @@ def command(view: ComparedView, at: CardPlace) -> str:
     if failed:
         _, title, rank = min(failed, key=lambda one: one[0])
         return f"rankscope report {shlex.quote(title)} --why {rank}"
-    return diff_command(found, "-o diff.md")
+    return diff_command(comparison, "-o diff.md")
 
 
 def _command_of(view: ComparedView, cause: Hypothesis) -> str:
@@ -162,15 +162,15 @@ class AnswerEntry(NamedTuple):
 
 def entries(view: ComparedView) -> list[AnswerEntry]:
     """The parts, then differences and causes if there are several. Without colours their marks tell the same."""
-    found = view.found
+    comparison = view.found
     rows = []
-    for part in found.parts:
+    for part in comparison.parts:
         answer = Span(shown(part.answer), "text" if part.is_compared else "dim")
         rows.append(AnswerEntry(line(Span(*_MARKS[part.state]), Span(f"{part.name:<11}", "bold"), answer), part.name))
-    for number, one in enumerate(found.differences if len(found.differences) > 1 else ()):
-        words = line(Span(f"{number + 1:>2}. ", "dim"), shown(f"{one.kind}: {one.title}"))
+    for number, difference in enumerate(comparison.differences if len(comparison.differences) > 1 else ()):
+        words = line(Span(f"{number + 1:>2}. ", "dim"), shown(f"{difference.kind}: {difference.title}"))
         rows.append(AnswerEntry(words, place=CardPlace(number)))
-    for number, cause in enumerate(found.hypotheses if len(found.hypotheses) > 1 else ()):
+    for number, cause in enumerate(comparison.hypotheses if len(comparison.hypotheses) > 1 else ()):
         words = line(Span(f" ?{number + 1} ", "dim"), shown(f"cause: {cause.cause}; {cause.experiment}"))
         rows.append(AnswerEntry(words, place=CardPlace(0, number)))
     return rows

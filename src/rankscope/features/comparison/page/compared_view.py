@@ -115,9 +115,9 @@ class ComparedPage(Page):
             # escape leads to the answer, too
             back = any(hint.key == "escape" for hint in self.OWN)
             return [*self.OWN, *(views[1:] if back else views), *common]
-        own = {hint.key for hint in common} | {hint.key for hint in self.OWN if hint.key == "enter"}
+        mine = {hint.key for hint in common} | {hint.key for hint in self.OWN if hint.key == "enter"}
         first = [hint for hint in self.OWN if hint.key == "enter"]
-        rest = [hint for hint in super().hints(every=True) if hint.key not in own and hint.what]
+        rest = [hint for hint in super().hints(every=True) if hint.key not in mine and hint.what]
         return [*first, *rest, *views, *common]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -173,10 +173,13 @@ def part_rows(view: ComparedView, name: str) -> list[PartRow]:
     grounds = view.whole.grounds
     if name == "schedule" and grounds.schedule is not None:
         partings = grounds.schedule.partings
-        found = grounds.schedule
-        return [*(PartRow(shown(parting_title(found, one, (one.rank,))), one.rank) for one in partings), *rows]
+        schedule = grounds.schedule
+        return [
+            *(PartRow(shown(parting_title(schedule, parting, (parting.rank,))), parting.rank) for parting in partings),
+            *rows,
+        ]
     if name == "values":
-        differing = [one.name for one in grounds.series.differences]
+        differing = [difference.name for difference in grounds.series.differences]
         named = [row._replace(series=series) for row, series in zip(rows, differing, strict=False)]
         equal = [
             PartRow(f"{series}: equal in {count:,} values", None, series) for series, count, _ in grounds.series.equal
@@ -212,8 +215,8 @@ class PartPage(ComparedPage, ListPage):
 
     def hints(self, *, every: bool = False) -> list[Hint]:
         """The way to the lanes or the series first."""
-        own = [Hint("enter", "enter", self._target)] if self._target else []
-        return [*own, *super().hints(every=every)]
+        mine = [Hint("enter", "enter", self._target)] if self._target else []
+        return [*mine, *super().hints(every=every)]
 
     def how_to_fill(self) -> list[Line]:
         """The text for a part without lines."""

@@ -102,12 +102,12 @@ def look_of(code: int, *, is_time: bool) -> Span:
 def difference_maps(view: ComparedView) -> list[DifferenceMap]:
     """All series by step, each series by rank and step, and times of steps by rank, as far as both runs have them."""
     keys, whole = _mapped(view), view.whole
-    own: dict[str, list[Curves]] = {}
+    by_name: dict[str, list[Curves]] = {}
     for name in dict.fromkeys(key.name for key in keys):
         ranks = sorted((key for key in keys if key.name == name), key=lambda key: -1 if key.rank is None else key.rank)
-        own[name] = curves(whole.series.tables, ranks[:MOST_RANKS], whole.baselines)
-    maps = [_of_names(own)] if own else []
-    maps += [_of_ranks(name, found) for name, found in own.items() if len(found) > 1]
+        by_name[name] = curves(whole.series.tables, ranks[:MOST_RANKS], whole.baselines)
+    maps = [_of_names(by_name)] if by_name else []
+    maps += [_of_ranks(name, curves_of_name) for name, curves_of_name in by_name.items() if len(curves_of_name) > 1]
     return [*maps, *_of_times(view)]
 
 
@@ -122,32 +122,32 @@ def _traced_steps(view: ComparedView) -> list[pl.DataFrame]:
     return [(TRACE_RESULTS.find(run.analysis) or TraceAnalysis()).steps for run in view.whole.pair]
 
 
-def _on_steps(found: Sequence[Curves]) -> tuple[tuple[int, ...], Floats, Floats, Codes]:
+def _on_steps(curves_of_rows: Sequence[Curves]) -> tuple[tuple[int, ...], Floats, Floats, Codes]:
     """Some series on the steps of all of them: both values and the codes, series x steps."""
-    steps = np.unique(np.concatenate([one.steps for one in found]))
-    a, b = np.full((len(found), len(steps)), np.nan), np.full((len(found), len(steps)), np.nan)
+    steps = np.unique(np.concatenate([curve.steps for curve in curves_of_rows]))
+    a, b = np.full((len(curves_of_rows), len(steps)), np.nan), np.full((len(curves_of_rows), len(steps)), np.nan)
     codes = np.zeros(a.shape, np.int8)
-    for row, one in enumerate(found):
-        at = np.searchsorted(steps, one.steps)
-        a[row, at], b[row, at], codes[row, at] = one.a, one.b, value_codes(one)
+    for row, curve in enumerate(curves_of_rows):
+        at = np.searchsorted(steps, curve.steps)
+        a[row, at], b[row, at], codes[row, at] = curve.a, curve.b, value_codes(curve)
     return tuple(steps.tolist()), a, b, codes
 
 
-def _of_ranks(name: str, found: Sequence[Curves]) -> DifferenceMap:
-    steps, a, b, codes = _on_steps(found)
-    ranks = tuple(one.key.rank for one in found)
-    return DifferenceMap(f"{name} by rank", ("",) * len(found), ranks, steps, a, b, codes)
+def _of_ranks(name: str, curves_of_ranks: Sequence[Curves]) -> DifferenceMap:
+    steps, a, b, codes = _on_steps(curves_of_ranks)
+    ranks = tuple(curve.key.rank for curve in curves_of_ranks)
+    return DifferenceMap(f"{name} by rank", ("",) * len(curves_of_ranks), ranks, steps, a, b, codes)
 
 
 def _of_names(named: dict[str, list[Curves]]) -> DifferenceMap:
     """A row for each name: the rank that differs most stands for all."""
-    parts = [_on_steps(found) for found in named.values()]
+    parts = [_on_steps(curves_of_name) for curves_of_name in named.values()]
     steps = np.unique(np.concatenate([np.array(part[0]) for part in parts]))
     a = np.full((len(parts), len(steps)), np.nan)
     b, codes = a.copy(), np.zeros(a.shape, np.int8)
-    for row, (own, values_a, values_b, own_codes) in enumerate(parts):
-        worst, column = own_codes.argmax(axis=0), np.arange(len(own))
-        at = np.searchsorted(steps, np.array(own))
+    for row, (steps_of_name, values_a, values_b, own_codes) in enumerate(parts):
+        worst, column = own_codes.argmax(axis=0), np.arange(len(steps_of_name))
+        at = np.searchsorted(steps, np.array(steps_of_name))
         a[row, at], b[row, at] = values_a[worst, column], values_b[worst, column]
         codes[row, at] = own_codes[worst, column]
     return DifferenceMap("all series", tuple(named), (None,) * len(named), tuple(steps.tolist()), a, b, codes)
@@ -161,11 +161,11 @@ def _of_times(view: ComparedView) -> Iterator[DifferenceMap]:
     keys = ["rank", "step"]
     for metric in METRICS:
         step_time = (pl.col("end_ns") - pl.col("start_ns")).max().alias("length")
-        one, other = (
+        ours, other = (
             steps.drop_nulls(keys).group_by(keys).agg(metric.column.max().cast(pl.Float64).alias("value"), step_time)
             for steps in both
         )
-        pairs = one.join(other, on=keys, suffix="_b").drop_nulls(["value", "value_b"]).sort(keys)
+        pairs = ours.join(other, on=keys, suffix="_b").drop_nulls(["value", "value_b"]).sort(keys)
         if pairs.is_empty():
             continue
         ranks, steps = (np.unique(pairs[name].to_numpy()) for name in keys)
@@ -173,8 +173,8 @@ def _of_times(view: ComparedView) -> Iterator[DifferenceMap]:
         a, b, length = (np.full((len(ranks), len(steps)), np.nan) for _ in range(3))
         a[at], b[at], length[at] = (pairs[name].to_numpy() for name in ("value", "value_b", "length"))
         codes = time_codes(a, b, length)
-        told = tuple(ranks.tolist()), tuple(steps.tolist())
-        yield DifferenceMap(f"{metric.name} by rank", ("",) * len(ranks), *told, a, b, codes, is_time=True)
+        axes = tuple(ranks.tolist()), tuple(steps.tolist())
+        yield DifferenceMap(f"{metric.name} by rank", ("",) * len(ranks), *axes, a, b, codes, is_time=True)
 
 
 class Binned(NamedTuple):
@@ -284,8 +284,8 @@ class DifferencePage(TargetPage, GridPage):
         code = int(self.map.codes[row.at, step])
         if code == NOTHING:
             return wrapped([line(*parts, Span("not comparable", "dim"))], width, 2)
-        told = [duration(round(value)) if self.map.is_time else f"{value:.9g}" for value in (a, b)]
-        parts += [f"A {told[0]}  B {told[1]}  ", _words(a, b, code)]
+        texts = [duration(round(value)) if self.map.is_time else f"{value:.9g}" for value in (a, b)]
+        parts += [f"A {texts[0]}  B {texts[1]}  ", _words(a, b, code)]
         return wrapped([line(*parts)], width, 2)
 
     def copied(self) -> str:
@@ -473,13 +473,13 @@ class OddRank(NamedTuple):
 
 def scatter_outliers(x: ScatterMetric, y: ScatterMetric) -> list[OddRank]:
     """The outliers of both runs on either axis, the farthest first."""
-    found: dict[tuple[str, int], float] = {}
+    distances: dict[tuple[str, int], float] = {}
     for number, label in enumerate("AB"):
         for metric in (x, y):
             for rank, share in outliers(metric.values[number]).items():
-                found[label, rank] = max(found.get((label, rank), 0.0), abs(share - 1))
-    rows = [OddRank(label, rank, far) for (label, rank), far in found.items()]
-    return sorted(rows, key=lambda one: (-one.distance, one.label, one.rank))
+                distances[label, rank] = max(distances.get((label, rank), 0.0), abs(share - 1))
+    rows = [OddRank(label, rank, far) for (label, rank), far in distances.items()]
+    return sorted(rows, key=lambda odd: (-odd.distance, odd.label, odd.rank))
 
 
 class RankPoint(NamedTuple):
@@ -512,13 +512,13 @@ def draw_points(
     plot = Plot()
     plot.plotsize(*size)
     plot.theme("clear")
-    for mark, colour, own in _marked(known, size):
-        plot.scatter([point.x for point in own], [point.y for point in own], marker=mark, color=colour)
+    for mark, colour, points in _marked(known, size):
+        plot.scatter([point.x for point in points], [point.y for point in points], marker=mark, color=colour)
     places = {(point.label, point.rank): point for point in known}
-    for one in named[:MOST_LABELS]:
-        point = places.get((one.label, one.rank))
+    for outlier in named[:MOST_LABELS]:
+        point = places.get((outlier.label, outlier.rank))
         if point is not None:
-            plot.text(f"{one.label}{one.rank}", point.x, point.y, color=3, alignment="left")
+            plot.text(f"{outlier.label}{outlier.rank}", point.x, point.y, color=3, alignment="left")
     for metric, values, ticks in (
         (axes[0], [point.x for point in known], plot.xticks),
         (axes[1], [point.y for point in known], plot.yticks),
@@ -536,12 +536,12 @@ def _marked(known: Sequence[RankPoint], size: tuple[int, int]) -> Iterator[tuple
         for values, cells in ((x, size[0]), (y, size[1]))
     ]
     at: dict[tuple[int, int], dict[str, RankPoint]] = {}
-    for point, column, row in zip(known, *(one.tolist() for one in cells), strict=True):
+    for point, column, row in zip(known, *(column_cells.tolist() for column_cells in cells), strict=True):
         at.setdefault((column, row), {}).setdefault(point.label, point)
     for mark, colour, labels in (("A", 1, {"A"}), ("B", 2, {"B"}), ("=", 3, {"A", "B"})):
-        own = [next(iter(here.values())) for here in at.values() if set(here) == labels]
-        if own:
-            yield mark, colour, own
+        points = [next(iter(here.values())) for here in at.values() if set(here) == labels]
+        if points:
+            yield mark, colour, points
 
 
 class ScatterPage(TargetPage):
@@ -612,13 +612,13 @@ class ScatterPage(TargetPage):
         """The outlier with its values in both runs."""
         if not named:
             return line(Span(" no outlier: all ranks are near the medians of their runs", "dim"))
-        one = named[self._at % len(named)]
+        outlier = named[self._at % len(named)]
         head = f" outlier {self._at % len(named) + 1}/{len(named)} "
-        parts: list[Span | str] = [Span(head, "dim"), Span(f"rank {one.rank} of {one.label}", "warn")]
+        parts: list[Span | str] = [Span(head, "dim"), Span(f"rank {outlier.rank} of {outlier.label}", "warn")]
         for metric in self.axes:
-            told = [metric.shown(values.get(one.rank)) for values in metric.values]
+            texts = [metric.shown(values.get(outlier.rank)) for values in metric.values]
             middles = [metric.shown(float(np.median(list(values.values())))) for values in metric.values]
-            parts.append(f"   {shown(metric.name)} A {told[0]} ({middles[0]}), B {told[1]} ({middles[1]})")
+            parts.append(f"   {shown(metric.name)} A {texts[0]} ({middles[0]}), B {texts[1]} ({middles[1]})")
         return line(*parts)
 
     def copied(self) -> str:

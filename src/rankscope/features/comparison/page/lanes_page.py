@@ -136,9 +136,9 @@ class LanesPage(TargetPage):
 
     def _go_first(self) -> None:
         places = self.lanes.places
-        own = [place for place in places if self.rank in place.ranks] or places
-        if own:
-            self._go(own[0].column, self.rank if self.rank in own[0].ranks else own[0].ranks[0])
+        of_rank = [place for place in places if self.rank in place.ranks] or places
+        if of_rank:
+            self._go(of_rank[0].column, self.rank if self.rank in of_rank[0].ranks else of_rank[0].ranks[0])
         else:
             self.draw_detail()
 
@@ -232,16 +232,6 @@ class LanesPage(TargetPage):
         if not pane.size.width or not len(self.lanes.a.ranks):
             return
         rank = int(self.board.model.ranks[self.board.lane])
-        words = line(Span(f" rank {rank} ", "bold"), *self._state())
-        self.query_one("#rule", TextBar).put(rule(words, BLANK, self.size.width, ascii_only=self.options.ascii_only))
-        pane.show_lines(pair_lines(self._spots(), self._indexes, pane.size.width))
-
-    def _spots(self) -> list[CursorSpot]:
-        board = self.board
-        return [spot(model, board.lane, board.unit, board.view.per) for model in (self.lanes.a, self.lanes.b)]
-
-    def _state(self) -> list[Span]:
-        """Whether the operations at the cursor are equal, and which ranks part there."""
         a, b = (one.row for one in self._spots())
         places, unit = self.lanes.places, self.board.unit
         at = next((n for n, place in enumerate(places) if place.column == unit), None)
@@ -249,7 +239,13 @@ class LanesPage(TargetPage):
         parts = [Span(f"{word} ", role)]
         if at is not None:
             parts.append(Span(f"difference {at + 1} of {len(places)}, {ranks_text(places[at].ranks, 30)} "))
-        return parts
+        words = line(Span(f" rank {rank} ", "bold"), *parts)
+        self.query_one("#rule", TextBar).put(rule(words, BLANK, self.size.width, ascii_only=self.options.ascii_only))
+        pane.show_lines(pair_lines(self._spots(), self._indexes, pane.size.width))
+
+    def _spots(self) -> list[CursorSpot]:
+        board = self.board
+        return [spot(model, board.lane, board.unit, board.view.per) for model in (self.lanes.a, self.lanes.b)]
 
     def copied(self) -> str:
         """Both operations at the cursor."""

@@ -276,22 +276,22 @@ class SeriesPage(TargetPage):
 
     def _values(self) -> Line:
         """The values of both runs at the cursor, and how they compare."""
-        found, at = self.curves, self.cursor
-        pair = [0, found.baselines]
-        told = [
+        curves, at = self.curves, self.cursor
+        pair = [0, curves.baselines]
+        texts = [
             f"{value:.9g}" if known else "no value"
-            for value, known in zip(found.values[pair, at], found.known[pair, at], strict=True)
+            for value, known in zip(curves.values[pair, at], curves.known[pair, at], strict=True)
         ]
-        parts: list[Span | str] = [" step ", Span(f"{self.step:,}", "bold"), f"  A {told[0]}  B {told[1]}  "]
-        if not found.both[at]:
+        parts: list[Span | str] = [" step ", Span(f"{self.step:,}", "bold"), f"  A {texts[0]}  B {texts[1]}  "]
+        if not curves.both[at]:
             parts.append(Span("not comparable", "dim"))
-        elif found.differs[at]:
-            parts += [Span("DIFFERS", "warn"), f" by {found.relative[at]:.1e} of A"]
+        elif curves.differs[at]:
+            parts += [Span("DIFFERS", "warn"), f" by {curves.relative[at]:.1e} of A"]
         else:
             parts.append(Span("equal", "good"))
-        count = int(found.differs.sum())
-        first = f"; first at step {int(found.steps[found.differs.argmax()]):,}" if count else ""
-        parts.append(Span(f"   {count:,} of {int(found.both.sum()):,} steps differ{first}", "dim"))
+        count = int(curves.differs.sum())
+        first = f"; first at step {int(curves.steps[curves.differs.argmax()]):,}" if count else ""
+        parts.append(Span(f"   {count:,} of {int(curves.both.sum()):,} steps differ{first}", "dim"))
         return line(*parts)
 
     def copied(self) -> str:
@@ -318,8 +318,8 @@ class SeriesPage(TargetPage):
 
     def action_rank(self, by: int) -> None:
         """Shows the same series of another rank."""
-        own = [number for number, key in enumerate(self._keys_of) if key.name == self.key.name]
-        self._show(own[(own.index(self._at) + by) % len(own)])
+        numbers = [number for number, key in enumerate(self._keys_of) if key.name == self.key.name]
+        self._show(numbers[(numbers.index(self._at) + by) % len(numbers)])
 
     def action_difference(self, by: int) -> None:
         """Goes to the next or the previous step that differs."""

@@ -93,7 +93,10 @@ def _bands(one: SeriesPicture, steps: Scale, values: Scale) -> Iterator[Node]:
     """The range between the runs of a side, if it has several."""
     for side, of_side in groupby(one.lines, _side):
         lines = list(of_side)
-        columns = [[v for v in column if v is not None and math.isfinite(v)] for column in _columns(lines)]
+        columns = [
+            [v for v in column if v is not None and math.isfinite(v)]
+            for column in zip(*(line.values for line in lines), strict=True)
+        ]
         ends = [(step, min(c), max(c)) for step, c in zip(one.steps, columns, strict=True) if c]
         if len(lines) > 1 and ends:
             outline = [(steps.at(step), values.at(low)) for step, low, _ in ends]
@@ -102,29 +105,27 @@ def _bands(one: SeriesPicture, steps: Scale, values: Scale) -> Iterator[Node]:
             yield curve(d=f"M{path}Z", class_=f"band {side}")
 
 
-def _columns(lines: Sequence[RunLine]) -> Iterator[tuple[float | None, ...]]:
-    return zip(*(line.values for line in lines), strict=True)
-
-
-def _lines(one: SeriesPicture, steps: Scale, values: Scale) -> Iterator[Node]:
+def _lines(picture: SeriesPicture, steps: Scale, values: Scale) -> Iterator[Node]:
     """A line for each run; a step that a run lacks is no gap, as runs may log at other steps."""
-    for line in one.lines:
+    for line in picture.lines:
         points = [
             (steps.at(step), values.at(value)) if math.isfinite(value) else None
-            for step, value in zip(one.steps, line.values, strict=True)
+            for step, value in zip(picture.steps, line.values, strict=True)
             if value is not None
         ]
-        yield trace(points, f"line {_side(line)}{' thin' if len(one.lines) > 2 else ''}")
+        yield trace(points, f"line {_side(line)}{' thin' if len(picture.lines) > 2 else ''}")
     # crosses at the top for values that are no numbers, and the first step of each run that has some
-    told = []
-    for line in one.lines:
+    gaps = []
+    for line in picture.lines:
         side = _side(line)
-        odd = [step for step, v in zip(one.steps, line.values, strict=True) if v is not None and not math.isfinite(v)]
+        odd = [
+            step for step, v in zip(picture.steps, line.values, strict=True) if v is not None and not math.isfinite(v)
+        ]
         for step in odd[:: max(1, len(odd) // 50)]:
             yield words(steps.at(step), _TOP + (-2 if side == "a" else 10), "\u00d7", f"middle {side}")
-        told += [f"{line.label} from step {odd[0]} on"] if odd else []
-    if told:
-        yield words(_LEFT, 16, f"\u00d7 no number: {', '.join(told)}", "hot", 60)
+        gaps += [f"{line.label} from step {odd[0]} on"] if odd else []
+    if gaps:
+        yield words(_LEFT, 16, f"\u00d7 no number: {', '.join(gaps)}", "hot", 60)
 
 
 def _legend(one: SeriesPicture) -> Iterator[Node]:
@@ -163,22 +164,24 @@ def _sizes(one: SeriesPicture, steps: Scale) -> Iterator[Node]:
 
 def ratios_picture(times: Sequence[TimeRatio]) -> Picture | None:
     """Ratios of medians with their intervals, one in a row; None without any."""
-    known = [one for one in times if math.isfinite(one.ratio) and one.ratio > 0]
+    known = [ratio for ratio in times if math.isfinite(ratio.ratio) and ratio.ratio > 0]
     if not known:
         return None
-    ends = [end for one in known for end in (one.ratio, one.low or one.ratio, one.high or one.ratio) if end > 0]
+    ends = [
+        end for ratio in known for end in (ratio.ratio, ratio.low or ratio.ratio, ratio.high or ratio.ratio) if end > 0
+    ]
     scale = Scale(max(min([*ends, 0.9]) * 0.98, 0.25), min(max([*ends, 1.1]) * 1.02, 4.0), 330, 640, is_log=True)
     bottom = 34.0 + 24 * len(known)
     inner = scale.at(1 - LEAST_CHANGE), scale.at(1 + LEAST_CHANGE)
     marks: list[Node] = [area(inner[0], 22, inner[1] - inner[0], bottom - 22, "calm")]
     marks += [words(scale.at(1), 14, "equal", "middle soft"), rule(scale.at(1), 22, scale.at(1), bottom, "first")]
-    for number, one in enumerate(known):
-        marks += _ratio_row(one, scale, 44.0 + 24 * number)
+    for number, ratio in enumerate(known):
+        marks += _ratio_row(ratio, scale, 44.0 + 24 * number)
     marks += [words(scale.start, bottom + 18, f"\u2190 B faster, {scale.low:.2f}", "soft")]
     marks += [words(scale.end, bottom + 18, f"B slower, {scale.high:.2f} \u2192", "end soft")]
-    apart = [one for one in known if one.stands_out]
-    found = ", ".join(f"{one.name} ({one.ratio:.3f})" for one in apart[:4])
-    outside = f"Outside: {found}." if apart else "None is outside."
+    apart = [ratio for ratio in known if ratio.stands_out]
+    names = ", ".join(f"{ratio.name} ({ratio.ratio:.3f})" for ratio in apart[:4])
+    outside = f"Outside: {names}." if apart else "None is outside."
     caption = (
         f"Median times of B divided by those of A, with a line for the 95 % interval within these two runs, from "
         f"{LEAST_STEPS} values on. Two runs of one setting differ by themselves: a change below "
@@ -198,9 +201,9 @@ def _ratio_row(one: TimeRatio, scale: Scale, y: float) -> Iterator[Node]:
     yield words(WIDTH - 4, y, f"{a} \u2192 {b}", "end soft")
 
 
-def scatter_picture(found: RankScatter) -> Picture:
+def scatter_picture(scatter: RankScatter) -> Picture:
     """Each rank by its mean time in A and in B; on the diagonal nothing changed."""
-    ends = [time for one in found.dots for time in (one.in_a, one.in_b)]
+    ends = [time for point in scatter.dots for time in (point.in_a, point.in_b)]
     bottom, left, size = 400.0, 90, 380
     common = scale_of(ends, left, left + size)
     down = Scale(common.low, common.high, bottom, bottom - size, common.is_log)
@@ -213,14 +216,20 @@ def scatter_picture(found: RankScatter) -> Picture:
     marks += [rule(left, bottom, left + size, bottom, "axis"), rule(left, bottom, left, bottom - size, "axis")]
     marks.append(words(left + size, bottom + 34, "in A", "end strong"))
     marks.append(words(left + 8, bottom - size + 8, "in B", "strong"))
-    apart = outliers(found.dots)
+    apart = outliers(scatter.dots)
     named = apart[:MOST_NAMED]
     # one dot for a pixel: ranks are many
-    drawn = {(round(common.at(one.in_a)), round(down.at(one.in_b))): one for one in found.dots if one not in named}
-    marks += [dot(common.at(one.in_a), down.at(one.in_b), 3.5, "mark", f"rank {one.rank}") for one in drawn.values()]
+    drawn = {
+        (round(common.at(point.in_a)), round(down.at(point.in_b))): point
+        for point in scatter.dots
+        if point not in named
+    }
+    marks += [
+        dot(common.at(point.in_a), down.at(point.in_b), 3.5, "mark", f"rank {point.rank}") for point in drawn.values()
+    ]
     marks += _named(named, common, down, left + size + 40)
-    what = "mean time in a collective" if found.is_wait else "mean delay behind the middle of the peers"
-    return Picture(f"Ranks: {what}, A and B", _scatter_caption(found, apart), bottom + 44, marks)
+    what = "mean time in a collective" if scatter.is_wait else "mean delay behind the middle of the peers"
+    return Picture(f"Ranks: {what}, A and B", _scatter_caption(scatter, apart), bottom + 44, marks)
 
 
 def _named(dots: Sequence[RankDot], across: Scale, down: Scale, x: float) -> Iterator[Node]:
@@ -239,14 +248,14 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else ''}{duration(round(abs(seconds) * 1e9))}"
 
 
-def _scatter_caption(found: RankScatter, apart: Sequence[RankDot]) -> str:
-    ranks = sentence(ranks_text([one.rank for one in apart], 60))
+def _scatter_caption(scatter: RankScatter, apart: Sequence[RankDot]) -> str:
+    ranks = sentence(ranks_text([point.rank for point in apart], 60))
     said = f"{ranks} changed otherwise than most." if apart else "No rank changed otherwise than most."
-    if found.is_wait:
+    if scatter.is_wait:
         how = "A rank that waits less than the others is the one that they wait for; below the line it waits less in B."
     else:
         how = "A rank above the line is later in B than in A, by the clocks of the hosts; no dump has durations."
-    return f"{plural(len(found.dots), 'rank')}, over the collectives that both runs have. {said} {how}"
+    return f"{plural(len(scatter.dots), 'rank')}, over the collectives that both runs have. {said} {how}"
 
 
 def outliers(dots: Sequence[RankDot]) -> list[RankDot]:

@@ -42,13 +42,17 @@ MOST_SETTINGS = 200
 MOST_LINES = 40
 """Most lines of a part or a difference."""
 _KINDS = {
-    "schedule": "schedule-differs", "settings": "settings-differ", "values": "values-differ",
+    "schedule": "schedule-differs",
+    "settings": "settings-differ",
+    "values": "values-differ",
     "durations": "durations-differ",
-}  # fmt: skip
+}
 _STATES = {
-    PartState.DIFFERS: "differs", PartState.UNCOUNTED: "none that counts", PartState.NOT_COMPARED: "not compared",
+    PartState.DIFFERS: "differs",
+    PartState.UNCOUNTED: "none that counts",
+    PartState.NOT_COMPARED: "not compared",
     PartState.EQUAL: "no difference",
-}  # fmt: skip
+}
 """The answer of a part in some words."""
 
 
@@ -79,24 +83,24 @@ def _head_blocks(found: RunComparison) -> Iterator[Block]:
     yield Grid(head=("compared", "answer", "how much"), rows=parts, numbers=(), marked=marked, wraps=True)
 
 
-def comparison_sections(found: RunComparison) -> Iterator[Section]:
+def comparison_sections(comparison: RunComparison) -> Iterator[Section]:
     """The differences, their causes, what several runs say, then each part; a picture stands once."""
-    pictures = part_pictures(found.pictures)
+    pictures = part_pictures(comparison.pictures)
     cards: list[Block] = [
-        _difference(number, one, candidates_text(one.runs, found.groups))
-        for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1)
+        _difference(number, difference, candidates_text(difference.runs, comparison.groups))
+        for number, difference in enumerate(comparison.differences[:MOST_DIFFERENCES], 1)
     ]
     if cards:
-        kind = found.differences[0].kind
+        kind = comparison.differences[0].kind
         cards[1:1] = pictures.pop(next((part for part, of in _KINDS.items() if of == kind), ""), [])
-    left = len(found.differences) - MOST_DIFFERENCES
+    left = len(comparison.differences) - MOST_DIFFERENCES
     more = [Prose(f"{left:,} more are in the JSON report.")] if left > 0 else []
     yield Section("Differences, the earliest first", (*cards, *more))
-    yield Section("Possible causes, and how to decide", tuple(map(_cause, found.hypotheses[:MOST_HYPOTHESES])))
-    yield from runs_sections(found)
-    for part in found.parts:
+    yield Section("Possible causes, and how to decide", tuple(map(_cause, comparison.hypotheses[:MOST_HYPOTHESES])))
+    yield from runs_sections(comparison)
+    for part in comparison.parts:
         drawn = pictures.pop(part.name, [])
-        rows = found.pictures.settings if part.name == "settings" else ()
+        rows = comparison.pictures.settings if part.name == "settings" else ()
         if drawn or rows or part.lines:
             lines = _settings(rows) if rows else Bullets(_some(part.lines))
             yield Section(part.name.capitalize(), (Prose(part.answer), *drawn, lines))
@@ -111,9 +115,11 @@ def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
         "schedule": [lanes_picture(data.lanes), maps.get("schedule")],
         "values": [*map(series_picture, data.series), maps.get("values")],
         "durations": [
-            ratios_picture(data.times), scatter_picture(data.scatter) if data.scatter else None, maps.get("times"),
+            ratios_picture(data.times),
+            scatter_picture(data.scatter) if data.scatter else None,
+            maps.get("times"),
         ],
-    }  # fmt: skip
+    }
     return {part: [one for one in pictures if one is not None] for part, pictures in drawn.items()}
 
 
@@ -133,9 +139,9 @@ def _difference(number: int, one: RunDifference, candidates: str) -> Card:
 
 
 def _frames(frames: Sequence[Frame]) -> list[str]:
-    own = own_frames(frames) or frames
-    lines = [f"{frame.function} ({frame.file}:{frame.line})" for frame in own[:MOST_FRAMES]]
-    left = len(own) - MOST_FRAMES
+    shown_frames = own_frames(frames) or frames
+    lines = [f"{frame.function} ({frame.file}:{frame.line})" for frame in shown_frames[:MOST_FRAMES]]
+    left = len(shown_frames) - MOST_FRAMES
     return [*lines, plural(left, "more frame")] if left > 0 else lines or ["No stack is recorded."]
 
 
@@ -165,12 +171,12 @@ def _settings(rows: Sequence[SettingRow]) -> Grid:
     )
 
 
-def missing(found: RunComparison, is_redacted: bool) -> Iterator[str]:
+def missing(comparison: RunComparison, is_redacted: bool) -> Iterator[str]:
     """Sentences on what the page leaves out, for those who only get the page."""
     yield "Dumps, logs and traces themselves, and tensors: the page has only what rankscope took from them."
     yield f"Frames of libraries, and more than {MOST_FRAMES} frames of a stack."
-    data = found.pictures
-    if any(one.count > len(one.steps) for one in data.series):
+    data = comparison.pictures
+    if any(picture.count > len(picture.steps) for picture in data.series):
         yield f"Some steps of long series: each of {MOST_POINTS} parts keeps its highest and lowest values."
     lacks = {
         "series by step: no training series with common steps": not data.series,

@@ -48,8 +48,8 @@ def _some(lines: Sequence[str], most: int) -> list[str]:
 
 
 def _frames(frames: Sequence[Frame]) -> list[str]:
-    own = own_frames(frames) or frames
-    return [f"{frame.function} ({frame.file}:{frame.line})" for frame in own[:MOST_FRAMES]]
+    shown_frames = own_frames(frames) or frames
+    return [f"{frame.function} ({frame.file}:{frame.line})" for frame in shown_frames[:MOST_FRAMES]]
 
 
 def _reasons(one: Hypothesis) -> list[tuple[str, str]]:
@@ -64,20 +64,21 @@ def _reasons(one: Hypothesis) -> list[tuple[str, str]]:
 # Text for a terminal.
 
 
-def comparison_text(found: RunComparison) -> str:
+def comparison_text(comparison: RunComparison) -> str:
     """The comparison as text of 80 columns."""
-    parts = [section_lines(section, ruled=False) for section in _head_sections(found)]
-    parts += map(section_lines, runs_sections(found))
-    if found.differences:
-        left = len(found.differences) - MOST_DIFFERENCES
+    parts = [section_lines(section, ruled=False) for section in _head_sections(comparison)]
+    parts += map(section_lines, runs_sections(comparison))
+    if comparison.differences:
+        left = len(comparison.differences) - MOST_DIFFERENCES
         more = [Prose(f"({left:,} more in the JSON report)")] if left > 0 else []
-        parts.append(section_lines(Section("", (*_difference_cards(found), *more)), ruled=False))
-    if found.hypotheses:
+        parts.append(section_lines(Section("", (*_difference_cards(comparison), *more)), ruled=False))
+    if comparison.hypotheses:
         causes = [
             Card(
-                title=hide(one.cause), details=[FindingDetail(label, "", [hide(text)]) for label, text in _reasons(one)]
+                title=hide(cause.cause),
+                details=[FindingDetail(label, "", [hide(text)]) for label, text in _reasons(cause)],
             )
-            for one in found.hypotheses[:MOST_HYPOTHESES]
+            for cause in comparison.hypotheses[:MOST_HYPOTHESES]
         ]
         parts.append(section_lines(Section("Why? What may be the cause, and what decides:", tuple(causes))))
     return text_of(chain.from_iterable(parts))
@@ -100,15 +101,15 @@ def _head_sections(found: RunComparison) -> Iterator[Section]:
     yield Section("", (Records(head=(), rows=rows, labelled=True),))
 
 
-def _difference_cards(found: RunComparison) -> Iterator[Card]:
+def _difference_cards(comparison: RunComparison) -> Iterator[Card]:
     """The first differences, each with its details and the stacks of both runs."""
-    for number, one in enumerate(found.differences[:MOST_DIFFERENCES], 1):
-        some = candidates_text(one.runs, found.groups)
-        lines = [hide(line) for line in _some((some, *one.details) if some else one.details, MOST_LINES)]
+    for number, difference in enumerate(comparison.differences[:MOST_DIFFERENCES], 1):
+        some = candidates_text(difference.runs, comparison.groups)
+        lines = [hide(line) for line in _some((some, *difference.details) if some else difference.details, MOST_LINES)]
         details = [FindingDetail("", "", lines, "list")]
-        for label, frames in (("A", one.stacks.in_a), ("B", one.stacks.in_b)):
+        for label, frames in (("A", difference.stacks.in_a), ("B", difference.stacks.in_b)):
             details.append(FindingDetail(f"in {label}", f"Stack in {label}", _frames(frames), "frames"))
-        yield Card(number=number, kind=one.kind, title=hide(one.title), details=details)
+        yield Card(number=number, kind=difference.kind, title=hide(difference.title), details=details)
 
 
 def _cause_card(one: Hypothesis) -> Card:
@@ -150,12 +151,7 @@ def _blocks(found: RunComparison) -> Iterator[str]:
 def _lines_of(part: ComparedPart) -> Iterator[str]:
     if part.lines:
         yield f"**{part.name.capitalize()}**"
-        yield from _bullets(part.lines)
-
-
-def _bullets(lines: Sequence[str]) -> Iterator[str]:
-    if lines:
-        yield "\n".join(f"- {_inline(line)}" for line in _some(lines, MOST_LINES))
+        yield "\n".join(f"- {_inline(line)}" for line in _some(part.lines, MOST_LINES))
 
 
 def _inline(text: str) -> str:
@@ -165,33 +161,33 @@ def _inline(text: str) -> str:
 # JSON for programs.
 
 
-def comparison_json(found: RunComparison, ascii_only: bool = False) -> bytes:
+def comparison_json(comparison: RunComparison, ascii_only: bool = False) -> bytes:
     """The comparison as one JSON object; what differs stands in `differences`, the earliest first."""
     raw = dump_json(
         {
             "schema": SCHEMA,
             "tool": TOOL,
-            "headline": hide(found.headline),
-            "same": found.is_same,
+            "headline": hide(comparison.headline),
+            "same": comparison.is_same,
             "runs": [
                 {"label": run.label, "path": run.title, "world_size": run.world_size, "verdict": hide(run.verdict)}
-                for run in found.runs
+                for run in comparison.runs
             ],
             "compared": [
                 {"name": part.name, "state": part.state.value, "summary": hide(part.answer),
                  "lines": list(map(hide, part.lines)), "not_compared": list(map(hide, part.left))}
-                for part in found.parts
+                for part in comparison.parts
             ],
-            "differences": list(map(_difference_json, found.differences)),
+            "differences": list(map(_difference_json, comparison.differences)),
             "hypotheses": [
-                {"id": hide(one.id), "cause": hide(one.cause), "for": list(map(hide, one.speaks_for)),
-                 "against": list(map(hide, one.speaks_against)), "experiment": hide(one.experiment),
-                 "kinds": one.kinds, "ranks": one.ranks, "action": _action_json(one.action)}
-                for one in found.hypotheses
+                {"id": hide(cause.id), "cause": hide(cause.cause), "for": list(map(hide, cause.speaks_for)),
+                 "against": list(map(hide, cause.speaks_against)), "experiment": hide(cause.experiment),
+                 "kinds": cause.kinds, "ranks": cause.ranks, "action": _action_json(cause.action)}
+                for cause in comparison.hypotheses
             ],
-            "metrics": list(map(metric_json, found.metrics)),
-            "groups": groups_json(found.groups, _difference_json),
-            "gate": list(map(gate_json, found.gate)),
+            "metrics": list(map(metric_json, comparison.metrics)),
+            "groups": groups_json(comparison.groups, _difference_json),
+            "gate": list(map(gate_json, comparison.gate)),
         }
     )  # fmt: skip
     return escaped_json(raw) if ascii_only else raw

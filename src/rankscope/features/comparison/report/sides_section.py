@@ -36,14 +36,14 @@ def gate_headline(checks: Sequence[GateCheck]) -> str:
     return f"gate passed: {plural(len(checks), 'budget')} kept"
 
 
-def groups_lines(found: RunComparison) -> Iterator[tuple[str, str]]:
+def groups_lines(comparison: RunComparison) -> Iterator[tuple[str, str]]:
     """Label and text of the lines on several runs, for people."""
-    groups = found.groups
+    groups = comparison.groups
     if groups is None:
         return
     yield "runs", groups.power
-    for one in groups.agreement:
-        yield "agree", f"{one.aspect}: {one.shown}"
+    for fact in groups.agreement:
+        yield "agree", f"{fact.aspect}: {fact.shown}"
     for kind, outliers in (("outlier", groups.outlier_runs), ("rank", groups.outlier_ranks)):
         for outlier in outliers[:MOST_OUTLIERS]:
             yield kind, outlier.title
@@ -51,21 +51,24 @@ def groups_lines(found: RunComparison) -> Iterator[tuple[str, str]]:
             yield kind, f"({len(outliers) - MOST_OUTLIERS:,} more in the JSON report)"
     if groups.also_between_baselines:
         who = "baselines" if len(groups.baselines) > 1 else "candidates"
-        yield "noise", f"also between {who}: {'; '.join(one.title for one in groups.also_between_baselines)}"
+        yield (
+            "noise",
+            f"also between {who}: {'; '.join(difference.title for difference in groups.also_between_baselines)}",
+        )
 
 
 # Metrics as a table.
 
 
-def metric_rows(found: RunComparison) -> list[tuple[str, ...]]:
+def metric_rows(comparison: RunComparison) -> list[tuple[str, ...]]:
     """The head and one row for each metric, steps first; without groups or metrics nothing."""
-    groups, shown = found.groups, found.metrics[:MOST_METRICS]
+    groups, shown = comparison.groups, comparison.metrics[:MOST_METRICS]
     if groups is None or not shown:
         return []
     if not groups.pooled:
         width = min(len(groups.candidates), MOST_VALUES)
-        return [("metric", "A", *groups.candidates[:width]), *(_single_row(one, width) for one in shown)]
-    return [_HEADS, *(_pooled_row(one) for one in shown)]
+        return [("metric", "A", *groups.candidates[:width]), *(_single_row(metric, width) for metric in shown)]
+    return [_HEADS, *(_pooled_row(metric) for metric in shown)]
 
 
 def _single_row(one: MetricEffect, width: int) -> tuple[str, ...]:
@@ -73,9 +76,20 @@ def _single_row(one: MetricEffect, width: int) -> tuple[str, ...]:
     return (one.name, *values[: width + 1], *("" for _ in range(width + 1 - len(values))))
 
 
-def _pooled_row(one: MetricEffect) -> tuple[str, ...]:
-    a, b = (value_text(sum(own) / len(own), one.unit) if own else "-" for own in (one.values_a, one.values_b))
-    return one.name, a, b, change_text(one), interval_text(one), smallest_text(one), VERDICTS[one.verdict]
+def _pooled_row(metric: MetricEffect) -> tuple[str, ...]:
+    a, b = (
+        value_text(sum(values) / len(values), metric.unit) if values else "-"
+        for values in (metric.values_a, metric.values_b)
+    )
+    return (
+        metric.name,
+        a,
+        b,
+        change_text(metric),
+        interval_text(metric),
+        smallest_text(metric),
+        VERDICTS[metric.verdict],
+    )
 
 
 def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[Block]:

@@ -112,11 +112,11 @@ class Grounds(NamedTuple):
     @property
     def first(self) -> SeriesDifference | None:
         """The difference of values that tells most: of the first step that differs, one whose digits tell its kind."""
-        known = [one for one in self.series.differences if one.name not in ("batch_hash", "lr")]
+        known = [difference for difference in self.series.differences if difference.name not in ("batch_hash", "lr")]
         # what others tell is behind the update of their step
-        found = [one for one in known if one.name in ("loss", "grad_norm")] or known
-        now = [one for one in found if one.step == found[0].step]
-        ordered = sorted(now, key=lambda one: one.onset == "unresolved")
+        metrics = [difference for difference in known if difference.name in ("loss", "grad_norm")] or known
+        now = [difference for difference in metrics if difference.step == metrics[0].step]
+        ordered = sorted(now, key=lambda difference: difference.onset == "unresolved")
         return ordered[0] if ordered else None
 
     def differing(self, name: str) -> SeriesDifference | None:
@@ -127,16 +127,16 @@ class Grounds(NamedTuple):
         """Whether a series is in both runs and has no difference."""
         return any(one == name for one, _, _ in self.series.equal) and self.differing(name) is None
 
-    def is_second(self, one: SeriesDifference) -> bool:
+    def is_second(self, difference: SeriesDifference) -> bool:
         """Whether only the first common step is before it."""
-        own = (table.filter(pl.col("name") == one.name) for table in self.common.tables)
-        steps = set.intersection(*(set(table["step"]) for table in own))
-        return one.last_equal is not None and one.last_equal == min(steps, default=None)
+        rows = (table.filter(pl.col("name") == difference.name) for table in self.common.tables)
+        steps = set.intersection(*(set(table["step"]) for table in rows))
+        return difference.last_equal is not None and difference.last_equal == min(steps, default=None)
 
     def changes(self, roles: Sequence[str]) -> list[SettingChange]:
         """The options and settings that differ and are such a cause, in the order of the roles."""
-        told = [(role_of(one), one) for one in self.settings.changes if one.counts]
-        return [one for role in roles for found, one in told if found == role]
+        role_pairs = [(role_of(change), change) for change in self.settings.changes if change.counts]
+        return [change for role in roles for role_found, change in role_pairs if role_found == role]
 
 
 def role_of(one: SettingChange) -> str:
@@ -426,11 +426,11 @@ def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
     values, schedule, tensors = list(value_causes(grounds)), list(_of_schedule(grounds)), list(tensor_causes(grounds))
     happened = bool(values) and values[0].kinds == ("event",)
     first = (*schedule, *values) if happened else (*values, *schedule)
-    told = bool(tensors) and bool(tensors[0].kinds)
-    first = (*tensors, *first) if told else (*first, *tensors)
+    has_kinds = bool(tensors) and bool(tensors[0].kinds)
+    first = (*tensors, *first) if has_kinds else (*first, *tensors)
     seen: dict[str, Hypothesis] = {}
-    for one in (*first, *_of_times(grounds), *_of_settings(grounds)):
-        seen.setdefault(one.id, one)
+    for cause in (*first, *_of_times(grounds), *_of_settings(grounds)):
+        seen.setdefault(cause.id, cause)
     return tuple(seen.values())
 
 
@@ -465,18 +465,18 @@ def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
     first = grounds.schedule.partings[0]
     cause, kinds, experiment = _SCHEDULE_CAUSES.get(first.aspect, _OTHER_PATH)
     # those that other evidence tells, too, have the id of their kind
-    own = f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
+    cause_id = f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
     speaks_for, speaks_against = [f"A: {first.call_a.shown}, B: {first.call_b.shown}"], list[str]()
     yield from by_changes(grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0])
     if first.aspect == "earlier":
         said = parting_title(grounds.schedule, first, (first.rank,))
-        yield Hypothesis(own, cause, (said,), (), experiment, kinds)
+        yield Hypothesis(cause_id, cause, (said,), (), experiment, kinds)
         return
     if first.aspect == "size" and grounds.first is None and grounds.series.steps:
-        own, kinds, cause = "schedule:buckets", ("order",), "another size of buckets"
+        cause_id, kinds, cause = "schedule:buckets", ("order",), "another size of buckets"
         speaks_for.append("the values are equal: batch and model are the same")
     _stack_evidence(grounds.schedule, first, speaks_for, speaks_against)
-    yield Hypothesis(own, cause, tuple(speaks_for), tuple(speaks_against), experiment, kinds)
+    yield Hypothesis(cause_id, cause, tuple(speaks_for), tuple(speaks_against), experiment, kinds)
 
 
 def _stack_evidence(
@@ -485,8 +485,8 @@ def _stack_evidence(
     """Adds what the lines of code tell of another schedule."""
     stacks = schedule.stack(first.row_a, False), schedule.stack(first.row_b, True)
     if all(stacks):
-        own = [(own_frames(stack) or stack)[0] for stack in stacks]
-        lines = [f"{frame.file}:{frame.line}" for frame in own]
+        innermost = [(own_frames(stack) or stack)[0] for stack in stacks]
+        lines = [f"{frame.file}:{frame.line}" for frame in innermost]
         same = stacks[0] == stacks[1]
         said = f"both are issued at {lines[0]}" if same else f"A issues it at {lines[0]}, B at {lines[1]}"
         (speaks_for if same == (first.aspect in _SCHEDULE_CAUSES) else speaks_against).append(said)
@@ -552,8 +552,8 @@ def _late_hosts(
         change = (loads[in_b] or 0) - (loads[not in_b] or 0)
         if change >= _TOLD * added:
             more, data = (duration(round(seconds * 1e9)) for seconds in (added, change))
-            told = f"of {more} more in a step, {data} are told as time for data"
-            yield of_kinds(("data-loader",), (said, told), _LOADER)
+            data_time = f"of {more} more in a step, {data} are told as time for data"
+            yield of_kinds(("data-loader",), (said, data_time), _LOADER)
             return
     if place is None:
         return
@@ -607,11 +607,11 @@ def _come_later(turns: Mapping[int, Sequence[Floats]], ranks: Sequence[int], pla
     """Whether ranks reach a place later than the others, by what one run has more than the other."""
     change, added = list[float](), list[float]()
     for run in (0, 1):
-        count = min(len(own[run]) for own in turns.values())
-        at = {rank: own[run][-count:, place] for rank, own in turns.items()}
+        count = min(len(times[run]) for times in turns.values())
+        at = {rank: times[run][-count:, place] for rank, times in turns.items()}
         ours = np.mean([at[rank] for rank in ranks], axis=0)
         change.append(float(np.median(ours - np.mean([at[rank] for rank in at if rank not in ranks], axis=0))))
-        added.append(float(np.median([_usual_gaps(own[run]).sum() for own in turns.values()])))
+        added.append(float(np.median([_usual_gaps(times[run]).sum() for times in turns.values()])))
     more = added[1] - added[0]
     return bool((change[1] - change[0]) * np.sign(more) >= _TOLD * abs(more))
 

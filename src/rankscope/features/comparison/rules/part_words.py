@@ -64,24 +64,26 @@ def schedule_part(found: ScheduleComparison | None, sizes: tuple[int, int]) -> C
     return ComparedPart("schedule", PartState.EQUAL, f"equal: {extent}", lines, left)
 
 
-def _schedule_notes(found: ScheduleComparison) -> Iterator[str]:
+def _schedule_notes(schedule: ScheduleComparison) -> Iterator[str]:
     """Limits of the comparison, and what is no difference."""
-    for label, count, ranks in goes_on(found):
+    for label, count, ranks in goes_on(schedule):
         who = ranks_text(ranks, _LONGEST_RANKS)
         yield f"run {label} goes on for {plural(count, 'operation')} on {who}; that is no difference"
-    wrapped = [rank for rank in found.alignments if rank not in found.a.whole or rank not in found.b.whole]
-    content = [rank for rank, one in found.alignments.items() if one.placed == "content" and not one.shift]
+    wrapped = [rank for rank in schedule.alignments if rank not in schedule.a.whole or rank not in schedule.b.whole]
+    content = [
+        rank for rank, alignment in schedule.alignments.items() if alignment.placed == "content" and not alignment.shift
+    ]
     if content:
         yield (
             f"{ranks_text(content, _LONGEST_RANKS)}: the two hold no common window by number, so equal stretches are "
             "laid on each other; what came before is unknown"
         )
-    elif wrapped and found.equal:
+    elif wrapped and schedule.equal:
         yield f"compared in the window that both hold, on {ranks_text(wrapped, _LONGEST_RANKS)}"
-    for one in found.unordered:
-        yield f"rank {one.rank}: threads issue {one.call_a.shown} in another order; that is no difference"
-    for label, names in (("A", found.groups.only_a), ("B", found.groups.only_b)):
-        if names and found.alignments:
+    for parting in schedule.unordered:
+        yield f"rank {parting.rank}: threads issue {parting.call_a.shown} in another order; that is no difference"
+    for label, names in (("A", schedule.groups.only_a), ("B", schedule.groups.only_b)):
+        if names and schedule.alignments:
             yield f"only in {label}: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
 
 

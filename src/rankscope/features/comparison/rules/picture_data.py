@@ -75,15 +75,15 @@ def comparison_pictures(
     wanted, values = list[SeriesKey](), list[SeriesPicture]()
     if tables and not any(table.is_empty() for _, table in tables):
         # those that differ, the first of each name first, then equal ones of the first run
-        differing = [SeriesKey(one.name, one.rank) for one in series.differences]
+        differing = [SeriesKey(difference.name, difference.rank) for difference in series.differences]
         firsts = {key.name: key for key in reversed(differing)}
         equal = newest_values(tables[0][1], _EQUAL_TOO).select("name", "rank").unique().sort("name", "rank")
         first_of_each = [key for key in differing if firsts[key.name] is key]
         wanted = list(dict.fromkeys([*first_of_each, *differing, *map(SeriesKey._make, equal.iter_rows())]))
         labels = [label for label, _ in tables]
         baselines = sum(label[0] == labels[0][0] for label in labels)
-        found = curves([table for _, table in tables], wanted[:MOST_COMPARED], baselines)
-        values = [_series(one, labels) for one in found if one.known.any(axis=1).all()]
+        compared = curves([table for _, table in tables], wanted[:MOST_COMPARED], baselines)
+        values = [_series(curve, labels) for curve in compared if curve.known.any(axis=1).all()]
     named = {picture.name: picture for picture in reversed(values)}
     drawn = [picture for picture in values if named[picture.name] is picture][:MOST_SERIES]
     matched = pl.DataFrame() if schedule is None or schedule.apart else matched_times(schedule)

@@ -148,9 +148,9 @@ def _left_values(pair: Grounds) -> Iterator[str]:
     for label, run in zip("AB", pair.runs, strict=True):
         yield from (f"{label}: {problem}" for problem in run.series_problems)
     names = [set(run.series["name"].unique()) & {*VALUE_NAMES} if run.series.width else set[str]() for run in pair.runs]
-    for label, own, other in (("A", names[0], names[1]), ("B", names[1], names[0])):
-        if own - other:
-            yield f"{', '.join(sorted(own - other))}, only in {label}"
+    for label, ours, other in (("A", names[0], names[1]), ("B", names[1], names[0])):
+        if ours - other:
+            yield f"{', '.join(sorted(ours - other))}, only in {label}"
     for label, count in zip("AB", pair.tensors.alone if pair.tensors is not None else (), strict=False):
         if count:
             yield f"{plural(count, 'tensor')}, only in {label}"

@@ -262,11 +262,11 @@ class RerunNoise(NamedTuple):
 def rerun_noise(reruns: Sequence[Grounds]) -> RerunNoise:
     """Respects in which any pair of reruns differs."""
     return RerunNoise(
-        frozenset(one.schedule.partings[0].aspect for one in reruns if one.schedule and one.schedule.partings),
-        frozenset(found.name for one in reruns for found in one.series.differences),
-        frozenset(change.name for one in reruns for change in one.settings.changes),
-        any(a.analysis.is_critical != b.analysis.is_critical for a, b in (one.runs for one in reruns)),
-        frozenset(place for one in reruns if one.tensors is not None for place in one.tensors.places),
+        frozenset(rerun.schedule.partings[0].aspect for rerun in reruns if rerun.schedule and rerun.schedule.partings),
+        frozenset(difference.name for rerun in reruns for difference in rerun.series.differences),
+        frozenset(change.name for rerun in reruns for change in rerun.settings.changes),
+        any(a.analysis.is_critical != b.analysis.is_critical for a, b in (rerun.runs for rerun in reruns)),
+        frozenset(place for rerun in reruns if rerun.tensors is not None for place in rerun.tensors.places),
     )
 
 
@@ -312,9 +312,9 @@ class SeveralRuns:
     def labels(self) -> tuple[str, ...]:
         """A or A1, A2, ..; B or B1, B2, .."""
         return tuple(
-            f"{side}{number if len(own) > 1 else ''}"
-            for side, own in zip("AB", self.sides, strict=True)
-            for number in range(1, len(own) + 1)
+            f"{side}{number if len(runs) > 1 else ''}"
+            for side, runs in zip("AB", self.sides, strict=True)
+            for number in range(1, len(runs) + 1)
         )
 
     @cached_property
@@ -375,26 +375,30 @@ def _comparison(several: SeveralRuns) -> RunComparison:
         raise NothingComparableError("; ".join(str(several.tried[number]) for number in several.sides.b))
     effects = metric_effects(several.metrics, several.sides)
     if not several.pooled:
-        effects = tuple(replace(one, low=None, high=None, p=None, q=None, smallest_effect=None) for one in effects)
+        effects = tuple(
+            replace(effect, low=None, high=None, p=None, q=None, smallest_effect=None) for effect in effects
+        )
     split = {number: several.noise.split(pair) for number, pair in several.candidates.items()}
     quiet = {number: pair for number, (pair, _) in split.items()}
     left, lines = _left_ranges(several)
     # schedules, values, outcomes and settings that no rerun shows, each with its candidates
     exact = {
         several.labels[number]: [
-            one for one in differences_of(pair, ()) if one.kind != "outcome-differs" or not several.noise.outcome
+            difference
+            for difference in differences_of(pair, ())
+            if difference.kind != "outcome-differs" or not several.noise.outcome
         ]
         for number, pair in quiet.items()
     }
-    found = [*_merged(exact), *left, *_time_differences(several, quiet, effects)]
-    differences = tuple(sorted(found, key=lambda one: _KINDS.index(one.kind)))
+    unordered = [*_merged(exact), *left, *_time_differences(several, quiet, effects)]
+    differences = tuple(sorted(unordered, key=lambda difference: _KINDS.index(difference.kind)))
     if several.pooled:
         durations = metrics_part(effects)
     else:
         number, pair = next(iter(several.candidates.items()))
         durations = parts_of(pair)[3]
         durations = replace(durations, summary=f"{several.labels[number]}: {durations.summary}", lines=())
-    differing = {_ASPECTS[one.kind] for one in differences}
+    differing = {_ASPECTS[difference.kind] for difference in differences}
     parts = tuple(
         replace(part, state=PartState.DIFFERS) if part.name in differing else part
         for part in (*_parts(several, quiet, left, lines), durations)
@@ -410,15 +414,15 @@ def _comparison(several: SeveralRuns) -> RunComparison:
     return RunComparison(_headline(differences, parts, groups), facts, parts, differences, causes, effects, groups)
 
 
-def _merged(found: Mapping[str, Sequence[RunDifference]]) -> Iterator[RunDifference]:
+def _merged(by_run: Mapping[str, Sequence[RunDifference]]) -> Iterator[RunDifference]:
     """Equal differences of several candidates as one."""
     merged: dict[tuple[object, ...], RunDifference] = {}
-    for label, differences in found.items():
-        for one in differences:
+    for label, differences in by_run.items():
+        for difference in differences:
             # values of one step have other digits in each candidate
-            title = one.title.partition(":")[0] if one.kind == "values-differ" else one.title
-            key = (one.kind, one.ranks, one.step, one.operation, title)
-            known = merged.get(key, one)
+            title = difference.title.partition(":")[0] if difference.kind == "values-differ" else difference.title
+            key = (difference.kind, difference.ranks, difference.step, difference.operation, title)
+            known = merged.get(key, difference)
             merged[key] = replace(known, runs=(*known.runs, label))
     yield from merged.values()
 
@@ -532,25 +536,25 @@ def _groups(several: SeveralRuns, effects: Sequence[MetricEffect], rest: Mapping
 
 def _noisy(several: SeveralRuns, rest: Mapping[int, Grounds]) -> Iterator[RunDifference]:
     """Differences of the candidates that reruns show as well; of each series one."""
-    found = {
+    by_label = {
         several.labels[number]: [
-            one
-            for one in differences_of(pair, ())
-            if one.kind != "values-differ" and (one.kind != "outcome-differs" or several.noise.outcome)
+            difference
+            for difference in differences_of(pair, ())
+            if difference.kind != "values-differ" and (difference.kind != "outcome-differs" or several.noise.outcome)
         ]
         for number, pair in rest.items()
     }
-    yield from _merged(found)
+    yield from _merged(by_label)
     steps: dict[str, dict[str, int]] = {}
     for number, pair in rest.items():
         tensors = () if pair.tensors is None else pair.tensors.differences
-        named = [(one.name, one.step) for one in pair.series.differences]
-        named += [("tensors", one.found.step or 0) for one in tensors]
+        named = [(difference.name, difference.step) for difference in pair.series.differences]
+        named += [("tensors", tensor.found.step or 0) for tensor in tensors]
         for name, step in named:
             steps.setdefault(name, {}).setdefault(several.labels[number], step)
-    for name, own in steps.items():
-        first = min(own.values())
-        yield RunDifference("values-differ", f"{name} from step {first} on", step=first, runs=tuple(own))
+    for name, step_of_run in steps.items():
+        first = min(step_of_run.values())
+        yield RunDifference("values-differ", f"{name} from step {first} on", step=first, runs=tuple(step_of_run))
 
 
 def _headline(differences: Sequence[RunDifference], parts: Sequence[ComparedPart], groups: RunGroups) -> str:

@@ -150,13 +150,13 @@ def metric_effects(metrics: Sequence[RunMetric], sides: Sides) -> tuple[MetricEf
     """
     effects = [effect for metric in metrics if (effect := _effect(metric, sides)) is not None]
     known = [effect.p for effect in effects if effect.p is not None]
-    held = iter(_stats().false_discovery_control(known, method="bh").tolist() if known else [])
+    q_values = iter(_stats().false_discovery_control(known, method="bh").tolist() if known else [])
     judged = []
     for effect in effects:
         if effect.p is None:
             judged.append(effect)
             continue
-        q, least = float(next(held)), smallest_p(len(effect.values_a), len(effect.values_b))
+        q, least = float(next(q_values)), smallest_p(len(effect.values_a), len(effect.values_b))
         verdict: MetricVerdict = "differs" if q <= LEVEL else "not-shown"
         can_show = least <= LEVEL and effect.p > least * (1 + _EXACT)
         if verdict != "differs" and not can_show and not effect.low == effect.high == 0:
@@ -288,8 +288,12 @@ def outlying_runs(metrics: Sequence[RunMetric], labels: Mapping[int, str]) -> It
             else:
                 # another value than equal ones is no chance
                 chances.append(float(abs(float(np.log(value)) - float(rest.mean())) <= _EXACT))
-    held = _stats().false_discovery_control(chances, method="bh") if chances else np.zeros(0)
-    yield from (one for one, q in zip(outliers, held, strict=True) if q <= LEVEL and abs(one.size) >= LEAST_CHANGE)
+    q_values = _stats().false_discovery_control(chances, method="bh") if chances else np.zeros(0)
+    yield from (
+        outlier
+        for outlier, q in zip(outliers, q_values, strict=True)
+        if q <= LEVEL and abs(outlier.size) >= LEAST_CHANGE
+    )
 
 
 LEVEL_TEXT = "95 %"

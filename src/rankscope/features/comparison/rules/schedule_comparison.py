@@ -205,16 +205,16 @@ def _equal(a: Ints, b: Ints, i: int, j: int) -> int:
 
 def _offsets(a: Ints, b: Ints, near: int) -> list[int]:
     """Candidates for the place of B's first operation in A; those closest to `near` come first."""
-    found = set[int]()
-    for size in (one for one in _ANCHORS if one <= min(len(a), len(b))):
+    offsets = set[int]()
+    for size in (anchor for anchor in _ANCHORS if anchor <= min(len(a), len(b))):
         hashes_a, hashes_b = stretch_hashes(a, size), stretch_hashes(b, size)
         for at in {0, len(hashes_b) // 2, len(hashes_b) - 1}:
-            found |= {int(i) - at for i in np.flatnonzero(hashes_a == hashes_b[at])}
+            offsets |= {int(i) - at for i in np.flatnonzero(hashes_a == hashes_b[at])}
         for at in {0, len(hashes_a) // 2, len(hashes_a) - 1}:
-            found |= {at - int(j) for j in np.flatnonzero(hashes_b == hashes_a[at])}
-        if found:
+            offsets |= {at - int(j) for j in np.flatnonzero(hashes_b == hashes_a[at])}
+        if offsets:
             break
-    return sorted(found, key=lambda offset: (abs(offset - near), offset))[:_MOST_OFFSETS]
+    return sorted(offsets, key=lambda offset: (abs(offset - near), offset))[:_MOST_OFFSETS]
 
 
 def stretch_hashes(codes: Ints, size: int) -> Hashes:
@@ -300,8 +300,8 @@ def call_codes(a: pl.DataFrame, b: pl.DataFrame, groups: GroupMatching) -> tuple
             numbers.setdefault(_signature(*row), len(numbers)) for row in distinct.cast(pl.String).iter_rows()
         ]
         group = filled_array(rows["group"].cast(pl.Int64), -1)
-        own = np.array(signatures, np.int64)[place.to_numpy()] if signatures else np.zeros(0, np.int64)
-        code = own * (groups.size + 1)
+        signature_codes = np.array(signatures, np.int64)[place.to_numpy()] if signatures else np.zeros(0, np.int64)
+        code = signature_codes * (groups.size + 1)
         code += np.where(group < 0, groups.size, of[group]) if len(of) else groups.size
         code = code * peers + filled_array(rows["peer"].cast(pl.Int64), -2) + 2
         out.append(code * _ROLES + rows["coalesced"].to_physical().cast(pl.Int64).fill_null(0).to_numpy())
@@ -506,22 +506,22 @@ def compare_schedules(a: Dataset, b: Dataset) -> ScheduleComparison:
 
 
 def _parting(
-    a: ScheduleRows, b: ScheduleRows, groups: GroupMatching, rank: int, found: Alignment, codes: tuple[Ints, Ints]
+    a: ScheduleRows, b: ScheduleRows, groups: GroupMatching, rank: int, alignment: Alignment, codes: tuple[Ints, Ints]
 ) -> RankParting:
     """The first parting of a rank with the operations of both runs there."""
     # what was issued before the dumps begin comes first
-    one = Parting(*found.start, 0, abs(found.shift), True) if found.shift else found.partings[0]
-    at_a, at_b = a.bounds[rank][0] + one.at_a, b.bounds[rank][0] + one.at_b
+    parting = Parting(*alignment.start, 0, abs(alignment.shift), True) if alignment.shift else alignment.partings[0]
+    at_a, at_b = a.bounds[rank][0] + parting.at_a, b.bounds[rank][0] + parting.at_b
     call_a = call_of(a.rows.row(at_a, named=True), groups.of_a)
     call_b = call_of(b.rows.row(at_b, named=True), groups.of_b)
-    ours, theirs = codes[0][at_a : at_a + one.length_a], codes[1][at_b : at_b + one.length_b]
-    aspect = "earlier" if found.shift else _aspect(one, call_a, call_b, ours, theirs)
-    if aspect == "order" and a.rows["thread"][at_a : at_a + one.length_a].drop_nulls().n_unique() > 1:
+    ours, theirs = codes[0][at_a : at_a + parting.length_a], codes[1][at_b : at_b + parting.length_b]
+    aspect = "earlier" if alignment.shift else _aspect(parting, call_a, call_b, ours, theirs)
+    if aspect == "order" and a.rows["thread"][at_a : at_a + parting.length_a].drop_nulls().n_unique() > 1:
         aspect = "threads"
     number, row_a, row_b = int(a.numbers[at_a]), int(a.rows["row"][at_a]), int(b.rows["row"][at_b])
-    number = number if number >= 0 else one.at_a
-    places = len(found.partings) + bool(found.shift)
-    return RankParting(rank, number, row_a, row_b, aspect, one, call_a, call_b, places, found.shift)
+    number = number if number >= 0 else parting.at_a
+    places = len(alignment.partings) + bool(alignment.shift)
+    return RankParting(rank, number, row_a, row_b, aspect, parting, call_a, call_b, places, alignment.shift)
 
 
 def _aspect(one: Parting, call_a: Call, call_b: Call, ours: Ints, theirs: Ints) -> str:
@@ -548,9 +548,13 @@ def _by_dependency(a: ScheduleRows, partings: list[RankParting]) -> tuple[tuple[
     return tuple(ordered), tuple(one.rank for one in ordered if columns[one.row_a] == earliest)
 
 
-def goes_on(found: ScheduleComparison) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+def goes_on(schedule: ScheduleComparison) -> Iterator[tuple[str, int, tuple[int, ...]]]:
     """For each run that goes on behind the end of the other: its label, most operations of a rank, and the ranks."""
     for label, left in (("A", "left_a"), ("B", "left_b")):
-        more = {rank: getattr(one, left) for rank, one in found.alignments.items() if getattr(one, left)}
+        more = {
+            rank: getattr(alignment, left)
+            for rank, alignment in schedule.alignments.items()
+            if getattr(alignment, left)
+        }
         if more:
             yield label, max(more.values()), tuple(more)

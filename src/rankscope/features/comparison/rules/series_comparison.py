@@ -200,10 +200,12 @@ def recomputed(table: pl.DataFrame) -> SeriesComparison:
     if table.is_empty():
         return SeriesComparison((), (), 0)
     segments = sorted(table["segment"].fill_null(0).unique().to_list())
-    own = [table.filter(pl.col("segment").fill_null(0) == segment) for segment in segments]
-    parts = [compare_series(before, after) for before, after in pairwise(own)]
-    differences = sorted((one for part in parts for one in part.differences), key=lambda one: one.step)
-    equal = tuple(one for part in parts for one in part.equal)
+    tables = [table.filter(pl.col("segment").fill_null(0) == segment) for segment in segments]
+    parts = [compare_series(before, after) for before, after in pairwise(tables)]
+    differences = sorted(
+        (difference for part in parts for difference in part.differences), key=lambda difference: difference.step
+    )
+    equal = tuple(name for part in parts for name in part.equal)
     return SeriesComparison(tuple(differences), equal, sum(part.steps for part in parts))
 
 
@@ -242,8 +244,8 @@ def side_by_side(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     keys = ["rank", "name", "step"]
     joined = pl.DataFrame()
     for number, table in enumerate(tables):
-        own = newest_values(table).rename({name: f"{name} {number}" for name in ("value", "resolution")})
-        joined = joined.join(own, on=keys, nulls_equal=True) if number else own
+        values = newest_values(table).rename({name: f"{name} {number}" for name in ("value", "resolution")})
+        joined = joined.join(values, on=keys, nulls_equal=True) if number else values
     return joined.sort(keys, nulls_last=True)
 
 
@@ -268,13 +270,16 @@ def common_series(runs: Sequence[pl.DataFrame]) -> CommonSeries:
     names = set.intersection(*(set(run["name"].unique()) for run in runs))
     tables, notes = [list[pl.DataFrame]() for _ in runs], dict[str, None]()
     for name in sorted(names):
-        own = [run.filter(pl.col("name") == name) for run in runs]
-        ranks = [rows["rank"].unique().to_list() for rows in own]
-        if all(len(one) == 1 for one in ranks) and len({one[0] for one in ranks}) > 1:
+        rows_of_runs = [run.filter(pl.col("name") == name) for run in runs]
+        ranks = [rows["rank"].unique().to_list() for rows in rows_of_runs]
+        if (
+            all(len(ranks_of_run) == 1 for ranks_of_run in ranks)
+            and len({ranks_of_run[0] for ranks_of_run in ranks}) > 1
+        ):
             # one rank prints in each run, and not the same: it speaks for all ranks
-            own = [rows.with_columns(pl.lit(None, pl.Int32).alias("rank")) for rows in own]
-        sources = _sources(own)
-        for table, rows, (source, raw_name) in zip(tables, own, sources, strict=True):
+            rows_of_runs = [rows.with_columns(pl.lit(None, pl.Int32).alias("rank")) for rows in rows_of_runs]
+        sources = _sources(rows_of_runs)
+        for table, rows, (source, raw_name) in zip(tables, rows_of_runs, sources, strict=True):
             chosen = rows.filter(pl.col("source") == source, pl.col("raw_name") == raw_name)
             for of_rank in chosen.partition_by("rank", maintain_order=True):
                 kept, left = _one_series(of_rank)
@@ -430,27 +435,27 @@ class Curves:
     @cached_property
     def band(self) -> tuple[Floats, Floats] | None:
         """The least and the greatest value of the baselines in each step; None if there are too few of them."""
-        own = self.values[: self.baselines]
-        if len(own) < LEAST_BASELINES:
+        baselines = self.values[: self.baselines]
+        if len(baselines) < LEAST_BASELINES:
             return None
-        empty = np.isnan(own).all(axis=0)
-        filled = np.where(empty, 0.0, own)
+        empty = np.isnan(baselines).all(axis=0)
+        filled = np.where(empty, 0.0, baselines)
         low, high = np.nanmin(filled, axis=0), np.nanmax(filled, axis=0)
         return np.where(empty, np.nan, low), np.where(empty, np.nan, high)
 
 
 def curves(tables: Sequence[pl.DataFrame], keys: Sequence[SeriesKey], baselines: int = 1) -> list[Curves]:
     """The curves of each series; a run may lack some. `tables` have the columns of `series_comparison.COLUMNS`."""
-    found = [_by_key(table, keys) for table in tables]
-    return [_curves_of(key, [own.get(key) for own in found], baselines) for key in keys]
+    tables_by_key = [_by_key(table, keys) for table in tables]
+    return [_curves_of(key, [by_key.get(key) for by_key in tables_by_key], baselines) for key in keys]
 
 
 def _by_key(table: pl.DataFrame, keys: Sequence[SeriesKey]) -> dict[SeriesKey, pl.DataFrame]:
     """The values of a run that count, by series."""
     wanted = pl.DataFrame(keys, schema={"name": pl.String, "rank": pl.Int64}, orient="row")
-    own = table.cast({"rank": pl.Int64}).join(wanted, on=["name", "rank"], how="semi", nulls_equal=True)
-    rows = newest_values(own, {key.name for key in keys}).partition_by("name", "rank", as_dict=True)
-    return {SeriesKey(*key): one for key, one in rows.items()}
+    wanted_rows = table.cast({"rank": pl.Int64}).join(wanted, on=["name", "rank"], how="semi", nulls_equal=True)
+    rows = newest_values(wanted_rows, {key.name for key in keys}).partition_by("name", "rank", as_dict=True)
+    return {SeriesKey(*key): table_of_key for key, table_of_key in rows.items()}
 
 
 def _curves_of(key: SeriesKey, runs: Sequence[pl.DataFrame | None], baselines: int) -> Curves:

@@ -128,18 +128,18 @@ _OF_STEP = re.compile(r"(.+) of step (\d+)")
 """Names of settings that each step has anew: hashes of batches and of random states."""
 
 
-def _first_steps(found: Sequence[SettingChange]) -> list[SettingChange]:
+def _first_steps(changes: Sequence[SettingChange]) -> list[SettingChange]:
     """The changes, of those of steps only the first of each kind: what differs once differs from then on."""
     kept, steps = list[SettingChange](), defaultdict[str, list[tuple[int, SettingChange]]](list)
-    for one in found:
-        of_step = _OF_STEP.fullmatch(one.name)
+    for change in changes:
+        of_step = _OF_STEP.fullmatch(change.name)
         if of_step is None:
-            kept.append(one)
+            kept.append(change)
         else:
-            steps[of_step[1]].append((int(of_step[2]), one))
-    for told in steps.values():
-        first = min(told, key=lambda pair: pair[0])[1]
-        more = f" (the same differs in {plural(len(told) - 1, 'later step')})" if len(told) > 1 else ""
+            steps[of_step[1]].append((int(of_step[2]), change))
+    for pairs in steps.values():
+        first = min(pairs, key=lambda pair: pair[0])[1]
+        more = f" (the same differs in {plural(len(pairs) - 1, 'later step')})" if len(pairs) > 1 else ""
         kept.append(first._replace(effect=first.effect.rstrip(".") + more))
     return kept
 
@@ -321,9 +321,9 @@ def _below(path: str, key: str) -> str:
 def _common_names(a: Sequence[OptionTree], b: Sequence[OptionTree]) -> str:
     """The key that names the mappings in both lists, each by another text; "" if there is none."""
     for key in _NAME_KEYS:
-        names = [[one.get(key) if isinstance(one, dict) else None for one in own] for own in (a, b)]
-        texts = [[name for name in own if isinstance(name, str)] for own in names]
-        are_told = all(len(own) == len(told) == len({*told}) for own, told in zip(names, texts, strict=True))
+        names = [[element.get(key) if isinstance(element, dict) else None for element in items] for items in (a, b)]
+        texts = [[name for name in items if isinstance(name, str)] for items in names]
+        are_told = all(len(items) == len(known) == len({*known}) for items, known in zip(names, texts, strict=True))
         if are_told and {*texts[0]} & {*texts[1]}:
             return key
     return ""
@@ -331,18 +331,18 @@ def _common_names(a: Sequence[OptionTree], b: Sequence[OptionTree]) -> str:
 
 def _named_pairs(a: Sequence[OptionTree], b: Sequence[OptionTree], key: str, path: str) -> Iterator[OptionPair]:
     """The mappings of two lists by name; those of other names stand side by side if there are as many of them."""
-    own, other = ({str(one[key]): one for one in items if isinstance(one, dict)} for items in (a, b))
-    common = [name for name in own if name in other]
+    ours, other = ({str(item[key]): item for item in items if isinstance(item, dict)} for items in (a, b))
+    common = [name for name in ours if name in other]
     for name in common:
-        yield from tree_pairs(own[name], other[name], f"{path}[{name}]")
-    rest_a, rest_b = [n for n in own if n not in other], [n for n in other if n not in own]
+        yield from tree_pairs(ours[name], other[name], f"{path}[{name}]")
+    rest_a, rest_b = [n for n in ours if n not in other], [n for n in other if n not in ours]
     if len(rest_a) == len(rest_b):
-        for one, two in zip(rest_a, rest_b, strict=True):
-            yield from tree_pairs(own[one], other[two], f"{path}[{one}]")
+        for name, other_name in zip(rest_a, rest_b, strict=True):
+            yield from tree_pairs(ours[name], other[other_name], f"{path}[{name}]")
     else:
-        yield from (OptionPair(f"{path}[{name}]", own[name], Absent.ABSENT) for name in rest_a)
+        yield from (OptionPair(f"{path}[{name}]", ours[name], Absent.ABSENT) for name in rest_a)
         yield from (OptionPair(f"{path}[{name}]", Absent.ABSENT, other[name]) for name in rest_b)
-    orders = [[name for name in items if name in common] for items in (own, other)]
+    orders = [[name for name in items if name in common] for items in (ours, other)]
     if orders[0] != orders[1]:
         yield OptionPair(f"{path} (order)", ", ".join(orders[0]), ", ".join(orders[1]))
 
@@ -391,12 +391,12 @@ def compare_options(a: RunOptions, b: RunOptions) -> OptionComparison:
     for label, rest, others in (("A", rest_a, b.sources), ("B", rest_b, a.sources)):
         values = {name: value for other in others for name, value in _flat(other).items()}
         for source in rest:
-            own = _flat(source)
-            for name in [name for name in own if name in values and name not in known]:
+            flat = _flat(source)
+            for name in [name for name in flat if name in values and name not in known]:
                 known.add(name)
-                x, y = (own[name], values[name]) if label == "A" else (values[name], own[name])
-                pairs.append(OptionPair(own[name][0], x[1], y[1]))
-            alone = [path for name, (path, _) in own.items() if name not in values]
+                x, y = (flat[name], values[name]) if label == "A" else (values[name], flat[name])
+                pairs.append(OptionPair(flat[name][0], x[1], y[1]))
+            alone = [path for name, (path, _) in flat.items() if name not in values]
             if alone:
                 named = ", ".join(alone[:_MOST_NAMED]) + (", .." if len(alone) > _MOST_NAMED else "")
                 left.append(f"{source.name} is only in {label}: {plural(len(alone), 'option')} ({named})")
@@ -443,13 +443,13 @@ def _text(path: str, value: OptionTree) -> str:
 
 def _is_ambiguous(text: str) -> bool:
     """Whether a text without quotes would be read as a value of another type, or as several lines."""
-    told = text.strip()
-    if told != text or not text or told.lower() in (*_TRUTHS, "null", "none", "~") or "\n" in text:
+    stripped = text.strip()
+    if stripped != text or not text or stripped.lower() in (*_TRUTHS, "null", "none", "~") or "\n" in text:
         return True
     try:
-        float(told)
+        float(stripped)
     except ValueError:
-        return told[:1] in "[{" or told == "unset"
+        return stripped[:1] in "[{" or stripped == "unset"
     return True
 
 
@@ -543,12 +543,19 @@ def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
         yield SettingChange(PREFIX + name, weight, (values,), role.effect if role is not None else "", name, only)
 
 
-def with_options(found: SettingsComparison, options: OptionComparison, notes: Sequence[str] = ()) -> SettingsComparison:
+def with_options(
+    settings: SettingsComparison, options: OptionComparison, notes: Sequence[str] = ()
+) -> SettingsComparison:
     """Settings with the options of the trainer among them."""
-    changes = sorted([*found.changes, *option_changes(options.pairs)], key=lambda one: WEIGHTS.index(one.weight))
+    changes = sorted(
+        [*settings.changes, *option_changes(options.pairs)], key=lambda change: WEIGHTS.index(change.weight)
+    )
     both = sum(Absent.ABSENT not in (pair.a, pair.b) for pair in options.pairs)
-    return found._replace(
-        changes=tuple(changes), compared=found.compared + both, left=(*found.left, *options.left), notes=tuple(notes)
+    return settings._replace(
+        changes=tuple(changes),
+        compared=settings.compared + both,
+        left=(*settings.left, *options.left),
+        notes=tuple(notes),
     )
 
 
@@ -556,8 +563,8 @@ def equal_roles(pairs: Sequence[OptionPair]) -> dict[str, str]:
     """Roles whose options both runs tell with equal values: role, and one option with its value."""
     roles = [(pair, option_role(pair.path)) for pair in pairs]
     changed = {role.role for pair, role in roles if role is not None and pair.differs}
-    found: dict[str, str] = {}
-    for pair, role in sorted(roles, key=lambda one: one[0].path):
+    equal: dict[str, str] = {}
+    for pair, role in sorted(roles, key=lambda match: match[0].path):
         if role is not None and role.role not in changed:
-            found.setdefault(role.role, f"{pair.path} is {shown_value(pair.path, pair.a)} in both")
-    return found
+            equal.setdefault(role.role, f"{pair.path} is {shown_value(pair.path, pair.a)} in both")
+    return equal

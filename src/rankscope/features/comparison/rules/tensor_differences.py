@@ -71,19 +71,19 @@ def compare_tensors(a: Dataset, b: Dataset) -> TensorComparison | None:
     """The summaries of tensors of two runs; None if a run has none, or if no tensor is in both."""
     if not (a.has_tensors and b.has_tensors):
         return None
-    found = compared_tensors(b, a)
-    if found.table.is_empty():
+    tensors = compared_tensors(b, a)
+    if tensors.table.is_empty():
         return None
-    pair = _TensorPair(a, b, found)
-    alone = found.unmatched.join(found.table, on=["rank", "step"], how="semi", nulls_equal=True)
-    own = alone.filter("ours").height
+    pair = _TensorPair(a, b, tensors)
+    alone = tensors.unmatched.join(tensors.table, on=["rank", "step"], how="semi", nulls_equal=True)
+    only_b = alone.filter("ours").height
     return TensorComparison(
-        found.table.height,
-        int(found.table["equal"].sum()),
-        tuple(map(pair.difference, difference_origins(found))),
+        tensors.table.height,
+        int(tensors.table["equal"].sum()),
+        tuple(map(pair.difference, difference_origins(tensors))),
         frozenset(pair.wrong.select(PLACE).unique().rows()),
-        found.is_ranked,
-        (alone.height - own, own),
+        tensors.is_ranked,
+        (alone.height - only_b, only_b),
         pair.parting(alone),
     )
 
@@ -105,18 +105,18 @@ class _TensorPair:
 
     def difference(self, same: list[DifferenceOrigin]) -> TensorDifference:
         """The difference that begins at one place, on some ranks."""
-        one, row = same[0], same[0].first
+        origin, row = same[0], same[0].first
         ranks = tuple(sorted({each.first["rank"] for each in same if each.first["rank"] is not None}))
         who = f" on {ranks_text(ranks, _LONGEST_RANKS)}" if ranks else ""
         when = f" in step {row['step']}" if row["step"] is not None else ""
-        inputs = "; all of its recorded inputs are equal" if one.is_exact else ""
-        kinds, reason = self._kinds(one)
+        inputs = "; all of its recorded inputs are equal" if origin.is_exact else ""
+        kinds, reason = self._kinds(origin)
         mine = self.b.tensors.row(row["row"], named=True)
         stacks = StackPair(self.a.stack(self.a.tensors["stack_id"][row["other_row"]]), self.b.stack(mine["stack_id"]))
         title = f"{self._subject(mine)}{who}{when}: {_size_text(row)}{inputs}"
-        details = tuple(self._details(one, reason))
-        found = RunDifference("values-differ", title, ranks, details, stacks, step=row["step"])
-        return TensorDifference(found, tuple(row[name] for name in PLACE), one.is_exact, kinds, reason)
+        details = tuple(self._details(origin, reason))
+        result = RunDifference("values-differ", title, ranks, details, stacks, step=row["step"])
+        return TensorDifference(result, tuple(row[name] for name in PLACE), origin.is_exact, kinds, reason)
 
     def parting(self, alone: pl.DataFrame) -> RunDifference | None:
         """The first operation between ranks that stands in one run only; outputs may be lost for other reasons."""

@@ -69,8 +69,8 @@ class _Side(NamedTuple):
     @property
     def accused(self) -> dict[int, str]:
         """The title of the finding for each rank that is called a straggler."""
-        found = [one for one in self.run.analysis.findings if one.kind == "straggler"]
-        return {rank: one.title for one in found for rank in one.culprit_ranks}
+        findings = [finding for finding in self.run.analysis.findings if finding.kind == "straggler"]
+        return {rank: finding.title for finding in findings for rank in finding.culprit_ranks}
 
     @property
     def late(self) -> dict[int, float]:
@@ -227,7 +227,7 @@ def step_costs(dataset: Dataset, traces: TraceAnalysis) -> StepCosts | None:
     if steps.is_empty():
         return None
     spans = SpanIndex(dataset)
-    files = [_of_file(spans, file, own) for (file,), own in marks.partition_by("file", as_dict=True).items()]
+    files = [_of_file(spans, file, part) for (file,), part in marks.partition_by("file", as_dict=True).items()]
     ranks = dataset.traces.select("file", who=pl.col("rank").fill_null(-1).cast(pl.Int64))
     kernels, phases = (_summed(pl.concat([tables[at] for tables in files]).join(ranks, on="file")) for at in (0, 1))
     known = [pl.col(column).alias(name) for column, name in _PARTS.items()]
@@ -284,13 +284,13 @@ def _marked_phases(host: pl.DataFrame) -> dict[str, BusyIntervals]:
     marked = host.filter(is_among("category", ["user_annotation", "cpu_op"]))
     annotated = marked["category"].cast(pl.String) == "user_annotation"
     names = marked.filter(annotated | marked["name"].cast(pl.String).str.starts_with(_OPERATOR_MARK))
-    told = names["name"].unique().cast(pl.String).drop_nulls().to_list()
-    found = {}
+    labels = names["name"].unique().cast(pl.String).drop_nulls().to_list()
+    phases = {}
     for phase, pattern in _PHASES:
-        own = names.filter(is_among("name", [name for name in told if pattern.search(name)]))
-        if own.height:
-            found[phase] = BusyIntervals.of(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
-    return found
+        matching = names.filter(is_among("name", [name for name in labels if pattern.search(name)]))
+        if matching.height:
+            phases[phase] = BusyIntervals.of(matching["start_ns"].to_numpy(), matching["end_ns"].to_numpy())
+    return phases
 
 
 _SITE = ["group", "op", "is_p2p", "in_sizes", "in_dtypes"]
@@ -300,10 +300,19 @@ def _collective_costs(
     dataset: Dataset, traces: TraceAnalysis, marks: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """COSTS of moving, by group, and of waiting, by rank."""
-    own = dataset.traced.with_row_index("row").select(
+    calls = dataset.traced.with_row_index("row").select(
         "row", "file", "rank", *_SITE, "created_ns", "started_ns", "completed_ns", offset_ns=pl.lit(0)
     )
-    named = with_steps(own, marks).drop_nulls("step").join(_sites(own, dataset), on=_SITE, nulls_equal=True)
+    distinct = calls.select(_SITE).unique().join(group_labels(dataset), on="group", how="left")
+    names = []
+    for _, op, p2p, sizes, dtypes, label in distinct.iter_rows():
+        call = f"{'send, recv' if p2p else op or '?'} {tensors(sizes, dtypes)}".rstrip()
+        names.append(f"{call} in {label or 'an unnamed group'}")
+    named = (
+        with_steps(calls, marks)
+        .drop_nulls("step")
+        .join(distinct.select(*_SITE, name=pl.Series(names, dtype=pl.String)), on=_SITE, nulls_equal=True)
+    )
     if traces.matched.is_empty():
         ns = pl.col("completed_ns") - pl.coalesce("started_ns", "created_ns")
         whole = named.select(pl.col("name") + ", with the wait", "step", who=pl.col("rank").fill_null(-1), ns=ns)
@@ -316,16 +325,6 @@ def _collective_costs(
     )
     waits = rows.filter("blocking").with_columns(ns=last.over("match") - pl.col("arrived_ns"), who="rank")
     return _summed(moved.filter(pl.col("ns") > 0)), _summed(waits.with_columns(pl.col("name") + ", waiting"))
-
-
-def _sites(rows: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
-    """_SITE, name: "all_reduce [64] f32 in dp" for each operation, group and size."""
-    distinct = rows.select(_SITE).unique().join(group_labels(dataset), on="group", how="left")
-    names = []
-    for _, op, p2p, sizes, dtypes, label in distinct.iter_rows():
-        call = f"{'send, recv' if p2p else op or '?'} {tensors(sizes, dtypes)}".rstrip()
-        names.append(f"{call} in {label or 'an unnamed group'}")
-    return distinct.select(*_SITE, name=pl.Series(names, dtype=pl.String))
 
 
 _HASH = re.compile(r"(?<![A-Za-z0-9])(?=[a-f]*\d)[0-9a-f]{6,}(?![A-Za-z0-9])|0x[0-9a-fA-F]+|\d+")
@@ -499,16 +498,16 @@ def _collectives(
     """Collectives by group, operation and size: moving without the wait, and the wait of ranks."""
     groups = match_groups(run_a.dataset, run_b.dataset)
     moving = tuple(
-        one.moving.with_columns(pl.col("who").replace(dict(enumerate(numbers.tolist()))))
-        for one, numbers in ((a, groups.of_a), (b, groups.of_b))
+        times.moving.with_columns(pl.col("who").replace(dict(enumerate(numbers.tolist()))))
+        for times, numbers in ((a, groups.of_a), (b, groups.of_b))
     )
     by_group = pair.of_groups()
     yield from by_group.ratios((moving[0], moving[1]), "collective")
     yield from pair.ratios((a.waiting, b.waiting))
-    members = {int(groups.of_a[one.id]): one.ranks for one in run_a.dataset.group_list}
+    members = {int(groups.of_a[group.id]): group.ranks for group in run_a.dataset.group_list}
     yield from by_group.apart(
         (moving[0], moving[1]),
-        lambda found: "; ".join(_ranks_text(members.get(one, ())) for one in found[:MOST_GROUPS]),
+        lambda groups_found: "; ".join(_ranks_text(members.get(member, ())) for member in groups_found[:MOST_GROUPS]),
     )
 
 
@@ -545,7 +544,7 @@ class _Pair(NamedTuple):
 
     def apart(self, costs: Frames, words: Callable[[Sequence[int]], str], prefix: str = "") -> Iterator[TimeRatio]:
         """The things that changed on some ranks, or groups, by more than on the others."""
-        each = [_each(one, turns) for one, turns in zip(costs, self.turns, strict=True)]
+        each = [_each(cost, turns) for cost, turns in zip(costs, self.turns, strict=True)]
         both = each[0].join(each[1], on=["name", "who"], suffix="_b").filter(pl.col("who") >= 0)
         change = pl.col("cost_b") - pl.col("cost")
         both = both.with_columns(change=change, far=(change - change.median().over("name")))
@@ -556,11 +555,11 @@ class _Pair(NamedTuple):
             & (far > SPREADS * spread)
             & (pl.col("change").abs() >= self.least)
         )
-        found = some.group_by("name", up=pl.col("change") > 0).agg(
+        changes = some.group_by("name", up=pl.col("change") > 0).agg(
             pl.col("who").sort(), pl.col("cost", "cost_b").median()
         )
         order = [-(pl.col("cost_b") - pl.col("cost")).abs(), pl.col("name")]
-        for name, _, who, before, after in found.sort(order).head(MOST_APART).iter_rows():
+        for name, _, who, before, after in changes.sort(order).head(MOST_APART).iter_rows():
             yield TimeRatio(f"{prefix}{name}, on {words(who)}", before, after, 1, 1, None, None, before, after)
 
 

@@ -263,18 +263,14 @@ def line_text(operation: dict[str, Any], width: int) -> str:
     """A line of the grid in at most `width` characters: "all_reduce #79 tp x2" of two groups, "fwd layers.0.mlp"."""
     if operation["site"] not in ("collective", "p2p"):
         head = _SITES.get(operation["site"], plain(operation["site"] or "?")) + (" again" if operation["again"] else "")
-        return _with_tail(head, plain(operation["name"] or ""), width)
+        name = plain(operation["name"] or "")
+        room = max(width - len(head) - 1, 4)
+        return f"{head} {name if len(name) <= room else '..' + name[2 - room :]}"[:width].rstrip()
     number = f"#{operation['seq']}" if operation["seq"] is not None else f"({operation['nth'] + 1})"
     head = f"{plain(operation['op'] or '?')} {number}{'' if operation['shared_seq'] else '..'}"
     kind = plain(operation["kind"] or "")
     twins = f"{re.sub(r'[0-9]+', '', kind)} x{operation['groups']}" if operation["groups"] > 1 else kind
     return f"{head} {twins}"[:width].rstrip()
-
-
-def _with_tail(head: str, name: str, width: int) -> str:
-    """A name behind a word; a long name keeps its end, which tells most."""
-    room = max(width - len(head) - 1, 4)
-    return f"{head} {name if len(name) <= room else '..' + name[2 - room :]}"[:width].rstrip()
 
 
 def cell_text(dataset: Dataset, analysis: Analysis, grid: NumberGrid, cell: int, width: int) -> list[Line]:
@@ -286,7 +282,11 @@ def cell_text(dataset: Dataset, analysis: Analysis, grid: NumberGrid, cell: int,
     lines += _judgement(results.marks, rows) if results.marks is not None else []
     lines += [_distance(results.distances, rows)] if results.distances is not None else []
     places = {(row["rank"], row["line"]) for row in tensors}
-    lines += [line(_note(finding)) for finding in analysis.findings if _is_about(finding, places)][:1]
+    lines += [
+        line(plain(". ".join(finding.explanation.split(". ")[2:])) or plain(finding.title))
+        for finding in analysis.findings
+        if _is_about(finding, places)
+    ][:1]
     lines += [_tensor(row, width) for row in tensors[:MOST_TENSORS]]
     if len(tensors) > MOST_TENSORS:
         lines.append(line(Span(f"({plural(len(tensors) - MOST_TENSORS, 'more tensor')})", "dim")))
@@ -297,11 +297,6 @@ def _is_about(finding: Finding, places: set[tuple[int, int]]) -> bool:
     """Whether a finding on numbers begins at a tensor with one of these ranks and lines of its file."""
     first = finding.evidence[0] if finding.evidence and finding.limits else None
     return first is not None and (first.rank, first.line) in places
-
-
-def _note(finding: Finding) -> str:
-    """The explanation of a finding without its first two sentences, which name the rule and the limit."""
-    return plain(". ".join(finding.explanation.split(". ")[2:])) or plain(finding.title)
 
 
 def _title(dataset: Dataset, row: dict[str, Any]) -> Line:

@@ -185,19 +185,14 @@ class NumbersScreen(BinnedPage):
             return 0
         kept = np.ones(len(self.grid.lines), np.bool_)
         if text.isascii() and text.isdigit() and len(text) < 10:
-            kept = self._has_rank(int(text))
+            is_of_rank = self.grid.ranks[self.grid.columns] == int(text)
+            kept = np.logical_or.reduceat(is_of_rank, self.grid.ends[:-1])
         elif text:
             kept = self.grid.lines.select(pl.col("words").str.contains(text, literal=True)).to_series().to_numpy()
         if self._only:
             kept = kept & np.isin(np.arange(len(kept)), lines_off(self.grid, self.codes))
         self._shown = np.flatnonzero(kept).astype(np.int64)
         return len(self._shown)
-
-    def _has_rank(self, rank: int) -> np.typing.NDArray[np.bool_]:
-        assert self.grid is not None
-        is_own = self.grid.ranks[self.grid.columns] == rank
-        has_it: np.typing.NDArray[np.bool_] = np.logical_or.reduceat(is_own, self.grid.ends[:-1])
-        return has_it
 
     def find(self, text: str) -> None:
         """Shows only lines with `text`; goes to the column of a rank."""

@@ -144,7 +144,7 @@ class SamplePacker:
     def packed(self, rows: Sequence[NumbersLine]) -> list[Packed]:
         """The samples of each row. Raises msgspec.ValidationError for lists that are none of samples or of places."""
         out = [NONE] * len(rows)
-        told = []
+        sampled = []
         for place, row in enumerate(rows):
             if self._only_sums and (row.op not in SUMMED or row.site != "collective"):
                 continue
@@ -153,8 +153,8 @@ class SamplePacker:
             elif row.samples_f64 is not None:
                 out[place] = self._placed(row.samples_f64, 8, row.sample_at)
             elif len(row.samples):
-                told.append(place)
-        for place, (data, width) in zip(told, _written([rows[place].samples for place in told]), strict=True):
+                sampled.append(place)
+        for place, (data, width) in zip(sampled, _written([rows[place].samples for place in sampled]), strict=True):
             out[place] = self._placed(data, width, rows[place].sample_at)
         return out
 
@@ -163,10 +163,10 @@ class SamplePacker:
         count, rest = divmod(len(data), width)
         if rest:
             return NONE
-        held = self._held(bytes(places)) if len(places) else None
-        if held is None:
+        packed_samples = self._held(bytes(places)) if len(places) else None
+        if packed_samples is None:
             return data, (1 << count) - 1
-        bits, order = held
+        bits, order = packed_samples
         if bits.bit_count() != count or (order is not None and len(order) != count):
             return NONE
         return data if order is None else b"".join(data[width * k : width * k + width] for k in order), bits
@@ -192,10 +192,10 @@ def _written(texts: Sequence[msgspec.Raw]) -> list[tuple[bytes, int]]:
     """Samples that are written as numbers, with the width of each."""
     if not texts:
         return []
-    own = [one or () for one in _VALUES.decode(b"[" + b",".join(map(bytes, texts)) + b"]")]
-    ends = np.cumsum(np.fromiter(map(len, own), np.int64, len(own)))
+    lists = [value or () for value in _VALUES.decode(b"[" + b",".join(map(bytes, texts)) + b"]")]
+    ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)))
     begins = np.append(0, ends[:-1])
-    values = _floats(own, int(ends[-1]))
+    values = _floats(lists, int(ends[-1]))
     with np.errstate(over="ignore"):
         single = values.astype("<f4")
     # how many of the values before each place are no float32
@@ -208,14 +208,14 @@ def _written(texts: Sequence[msgspec.Raw]) -> list[tuple[bytes, int]]:
     ]
 
 
-def _floats(own: Sequence[Sequence[float | str]], count: int) -> npt.NDArray[np.float64]:
+def _floats(lists: Sequence[Sequence[float | str]], count: int) -> npt.NDArray[np.float64]:
     """All values, one after the other."""
-    values: Any = chain.from_iterable(own)
+    values: Any = chain.from_iterable(lists)
     try:
         return np.fromiter(values, np.float64, count)
     except (ValueError, TypeError):
         # "NaN" and "Infinity"
-        return np.fromiter(map(float, chain.from_iterable(own)), np.float64, count)
+        return np.fromiter(map(float, chain.from_iterable(lists)), np.float64, count)
 
 
 BLOCK_BYTES = 1 << 20
@@ -358,8 +358,8 @@ class LineColumns:
         if row.rankscope_numbers is not None and row.rank is not None:
             self.version = max(self.version, row.rankscope_numbers)
             run, host = safe_text(row.run) or "", safe_text(row.host) or ""
-            told = header_settings({name: getattr(row, name) for name in HEADER_SETTINGS}, row.settings)
-            self.headers.append(NumbersHeader(row.rank, run, row.world_size, host, row.pid, row.time_ns, told))
+            settings = header_settings({name: getattr(row, name) for name in HEADER_SETTINGS}, row.settings)
+            self.headers.append(NumbersHeader(row.rank, run, row.world_size, host, row.pid, row.time_ns, settings))
         elif row.ranks is not None and row.group is not None and len(self._groups) < MOST_TABLES:
             if len(set(row.ranks)) == len(row.ranks):
                 name, text = safe_text(row.group) or "", safe_text(row.description) or ""
@@ -386,9 +386,9 @@ class LineColumns:
         columns["hash"][:], columns["told"][:] = _hashes([row.hash for row in rows])
         floats = np.empty((len(FLOATS), len(rows)))
         for bit, (name, column) in enumerate(zip(FLOATS, floats, strict=True), 1):
-            own = list(map(attrgetter(name), rows))
-            column[:] = np.array(own, np.float64)
-            columns["told"] |= (np.array([v is not None for v in own]) if None in own else True) * np.int64(1 << bit)
+            raw = list(map(attrgetter(name), rows))
+            column[:] = np.array(raw, np.float64)
+            columns["told"] |= (np.array([v is not None for v in raw]) if None in raw else True) * np.int64(1 << bit)
         columns["held"][:] = np.array([bits for _, bits in samples], np.uint64).view(np.int64)
         columns["sampled"][:] = [len(data) for data, _ in samples]
         self._samples.append(b"".join([data for data, _ in samples]))
@@ -396,9 +396,9 @@ class LineColumns:
         self._floats.append(floats)
         codes = np.full((len(CODES), len(rows)), -1, np.int32)
         for name, code in zip(CODES, codes, strict=True):
-            table, own = self._sizes if name in SIZES else self._texts, list(map(attrgetter(name), rows))
-            if own.count(None) < len(own):
-                code[:] = list(map(table.__getitem__, own))
+            table, raw = self._sizes if name in SIZES else self._texts, list(map(attrgetter(name), rows))
+            if raw.count(None) < len(raw):
+                code[:] = list(map(table.__getitem__, raw))
         self._codes.append(codes)
         self.rows += len(rows)
 
@@ -437,6 +437,8 @@ def _whole_numbers(rows: Sequence[NumbersLine], name: str) -> npt.NDArray[np.int
 
 def _hashes(texts: Sequence[str | None]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Hashes as 64 bits, 0 for none, and whether each row has one. A text that is no hash is none."""
-    told = [text is not None and _HASH.fullmatch(text) is not None for text in texts]
-    raw = bytes.fromhex("".join(text if known and text else _NO_HASH for text, known in zip(texts, told, strict=True)))
-    return np.frombuffer(raw, ">u8").astype(np.uint64).view(np.int64), np.array(told, np.int64)
+    is_hash = [text is not None and _HASH.fullmatch(text) is not None for text in texts]
+    raw = bytes.fromhex(
+        "".join(text if known and text else _NO_HASH for text, known in zip(texts, is_hash, strict=True))
+    )
+    return np.frombuffer(raw, ">u8").astype(np.uint64).view(np.int64), np.array(is_hash, np.int64)

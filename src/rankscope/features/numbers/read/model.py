@@ -180,18 +180,18 @@ _PARTS = {"rng": "random state ", "environment": ""}
 """Beginnings of the names of settings in an object of that key. Others are of torch, or variables."""
 
 
-def header_settings(own: Mapping[str, Any], told: object) -> tuple[tuple[str, str], ...]:
+def header_settings(columns: Mapping[str, Any], settings: object) -> tuple[tuple[str, str], ...]:
     """The settings of a header with their names among those of a job; `told` is its object of settings."""
-    found = [(HEADER_SETTINGS[key], text) for key, text in named_values(own)]
-    if isinstance(told, dict):
-        found += [(key if key.isupper() else f"torch.{key}", text) for key, text in named_values(told)]
+    pairs = [(HEADER_SETTINGS[key], text) for key, text in named_values(columns)]
+    if isinstance(settings, dict):
+        pairs += [(key if key.isupper() else f"torch.{key}", text) for key, text in named_values(settings)]
         for key, begin in _PARTS.items():
-            found += [(begin + name, text) for name, text in named_values(told.get(key))]
-    return tuple(found[:MOST_SETTINGS])
+            pairs += [(begin + name, text) for name, text in named_values(settings.get(key))]
+    return tuple(pairs[:MOST_SETTINGS])
 
 
-def named_values(told: object) -> Iterator[tuple[str, str]]:
+def named_values(settings: object) -> Iterator[tuple[str, str]]:
     """Names and values of an object in a file, as text; all but texts and numbers is left out."""
-    for key, value in list(told.items())[:MOST_SETTINGS] if isinstance(told, dict) else ():
+    for key, value in list(settings.items())[:MOST_SETTINGS] if isinstance(settings, dict) else ():
         if isinstance(value, str | int | float):
             yield safe_text(str(key)) or "", safe_text(str(value)) or ""

@@ -98,11 +98,11 @@ def _ranks_by_process(
     sources: Sequence[SourceFile], records: Sequence[SourceFile]
 ) -> dict[tuple[str, str], int | None]:
     """The rank of each process that wrote records: by its path, its sidecar, or its groups."""
-    own: defaultdict[tuple[str, str], list[SourceFile]] = defaultdict(list)
+    by_process: defaultdict[tuple[str, str], list[SourceFile]] = defaultdict(list)
     for source in records:
-        own[_process_of(source)].append(source)
+        by_process[_process_of(source)].append(source)
     ranks: dict[tuple[str, str], int | None] = {}
-    for process, files in own.items():
+    for process, files in by_process.items():
         ranks[process] = files[0].named if process[1].startswith("rank") else None
     pids = {s.content.pid: s.content.rank for s in sources if isinstance(s.content, Sidecar)}
     pids |= {s.card.pid: s.card.rank for s in sources if s.card is not None}
@@ -111,7 +111,7 @@ def _ranks_by_process(
         ranks[process] = pids.get(int(number)) if number else None
         if ranks[process] is None:
             # the only rank that is in all groups of the process
-            contents = [source.content for source in own[process] if isinstance(source.content, NumbersContent)]
+            contents = [source.content for source in by_process[process] if isinstance(source.content, NumbersContent)]
             groups = [group.ranks.as_set for content in contents for group in content.groups if group.ranks]
             common = groups[0].intersection(*groups[1:]) if groups else frozenset()
             ranks[process] = next(iter(common)) if len(common) == 1 else None
@@ -227,8 +227,8 @@ def add_tensors(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], 
     tables["groups"], tables["stacks"] = groups.table(), stacks.table()
     tables["settings"] = with_number_settings(tables.get("settings"), used, tables["tensors"])
     highest = tables["groups"]["ranks"].explode().max()
-    told = [max(header.world_size or 0, 1 + (header.rank or 0)) for content in contents for header in content.headers]
-    return max([*told, 1 + highest if isinstance(highest, int) else 0])
+    sizes = [max(header.world_size or 0, 1 + (header.rank or 0)) for content in contents for header in content.headers]
+    return max([*sizes, 1 + highest if isinstance(highest, int) else 0])
 
 
 def _owner(source: SourceFile, content: NumbersContent) -> FileOwner | None:
@@ -236,8 +236,8 @@ def _owner(source: SourceFile, content: NumbersContent) -> FileOwner | None:
     if not content.headers:
         return None
     first = content.headers[0]
-    told = (source.rank_source or "content") if content.tool else "content"
-    return FileOwner(first.rank, first.host, first.pid, told)
+    source_of_rank = (source.rank_source or "content") if content.tool else "content"
+    return FileOwner(first.rank, first.host, first.pid, source_of_rank)
 
 
 def _newest_run(used: list[NumbersFile]) -> list[NumbersFile]:
@@ -311,14 +311,14 @@ def _tensor_table(
     def column(name: str) -> npt.NDArray[np.int64]:
         return np.concatenate([content.column(name) for content in contents])
 
-    told = column("told")
+    known = column("told")
     counts = [content.rows for content in contents]
     stack = np.concatenate([_stack_ids(content, stacks) for content in contents])
     columns: dict[str, pl.Series] = {
         "rank": pl.Series(np.concatenate([_ranks(content) for content in contents])),
-        "attempt": pl.repeat(attempt, len(told), dtype=pl.UInt16, eager=True),
+        "attempt": pl.repeat(attempt, len(known), dtype=pl.UInt16, eager=True),
         "file": pl.Series(np.repeat(np.array(places, np.uint32), counts)),
-        "hash": _where(pl.Series(column("hash").view(np.uint64)), told & 1 > 0),
+        "hash": _where(pl.Series(column("hash").view(np.uint64)), known & 1 > 0),
         "held": pl.Series(column("held").view(np.uint64)),
         "recompute": pl.Series(column("recompute") == 1),
         "samples": pl.concat([pl.Series(_samples(content), dtype=pl.Binary) for content in contents]),
@@ -330,11 +330,11 @@ def _tensor_table(
         **dict(_coded(contents, groups)),
     }
     for name in PLAIN:
-        own = column(name)
-        columns[name] = _where(pl.Series(own).cast(TENSORS[name], strict=False), own != NULL)
+        values = column(name)
+        columns[name] = _where(pl.Series(values).cast(TENSORS[name], strict=False), values != NULL)
     for bit, name in enumerate(FLOATS, 1):
-        own = np.concatenate([content.floats[bit - 1] for content in contents])
-        columns[name] = _where(pl.Series(own), (told >> bit) & 1 > 0)
+        values = np.concatenate([content.floats[bit - 1] for content in contents])
+        columns[name] = _where(pl.Series(values), (known >> bit) & 1 > 0)
     return pl.DataFrame([columns[name].cast(kind, strict=False).alias(name) for name, kind in TENSORS.items()])
 
 
@@ -351,9 +351,9 @@ def _stack_ids(content: NumbersContent, stacks: LaterStacks) -> npt.NDArray[np.i
     return np.array([ids.get(number, NULL) for number in numbers.tolist()], np.int64)[place]
 
 
-def _where(column: pl.Series, told: npt.NDArray[np.bool_]) -> pl.Series:
+def _where(column: pl.Series, known: npt.NDArray[np.bool_]) -> pl.Series:
     """The column with null where nothing is told."""
-    return column if told.all() else column.to_frame("v").select(pl.when(pl.Series(told)).then("v")).to_series()
+    return column if known.all() else column.to_frame("v").select(pl.when(pl.Series(known)).then("v")).to_series()
 
 
 def _coded(contents: Sequence[NumbersContent], groups: _GroupRows) -> Iterator[tuple[str, pl.Series]]:
@@ -364,7 +364,7 @@ def _coded(contents: Sequence[NumbersContent], groups: _GroupRows) -> Iterator[t
     for name in CODES:
         values, places = sizes if name in SIZES else numbers if name == "group" else texts
         kind = pl.List(pl.Int64) if name in SIZES else pl.UInt32() if name == "group" else pl.String()
-        code = np.concatenate([own[content.code(name)] for own, content in zip(places, contents, strict=True)])
+        code = np.concatenate([codes[content.code(name)] for codes, content in zip(places, contents, strict=True)])
         yield name, pl.Series(values, dtype=kind).cast(TENSORS[name], strict=False).gather(code)
 
 
@@ -372,12 +372,12 @@ def _joined(tables: Iterable[Iterable[Hashable]]) -> tuple[list[Hashable], list[
     """The different values of tables, None first, and for each table the places of its values among them; the place of
     None is the last one, at which -1 points."""
     places: dict[Hashable, int] = {None: 0}
-    own = [np.array([*(places.setdefault(value, len(places)) for value in table), 0], np.int64) for table in tables]
-    return list(places), own
+    codes = [np.array([*(places.setdefault(value, len(places)) for value in table), 0], np.int64) for table in tables]
+    return list(places), codes
 
 
 def _samples(content: NumbersContent) -> list[bytes]:
     """The samples of each row."""
     ends = np.cumsum(content.column("sampled")).tolist()
-    held = content.samples
-    return [bytes(held[begin:end]) for begin, end in pairwise([0, *ends])]
+    samples = content.samples
+    return [bytes(samples[begin:end]) for begin, end in pairwise([0, *ends])]

@@ -146,7 +146,7 @@ def nearest_limits(rows: Ints, units: Ints, checks: Sequence[tuple[str, Bools, F
     if not checks or not len(rows):
         return pl.DataFrame(schema=NEAREST)
     rules = np.array([_NUMBER[rule] for rule, *_ in checks], np.uint8)
-    bad, value, limit, known = (np.stack([one[place] for one in checks]) for place in (1, 2, 3, 4))
+    bad, value, limit, known = (np.stack([check[place] for check in checks]) for place in (1, 2, 3, 4))
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(limit > 0, value / limit, np.where(value > 0, np.inf, 0.0))
     # proofs first, then in the order of the rules
@@ -155,9 +155,9 @@ def nearest_limits(rows: Ints, units: Ints, checks: Sequence[tuple[str, Bools, F
     share[rules == _NUMBER[_EXACT]] = 10.0
     score = np.where(bad, strictness[:, None], np.where(known, share, -1.0))
     best, at = score.argmax(axis=0), np.arange(len(rows))
-    found = {"row": rows, "unit": units, "rule": rules[best], "value": value[best, at], "limit": limit[best, at],
+    columns = {"row": rows, "unit": units, "rule": rules[best], "value": value[best, at], "limit": limit[best, at],
              "broken": bad[best, at]}  # fmt: skip
-    return pl.DataFrame(found, schema=NEAREST).filter(pl.Series(score[best, at] >= 0))
+    return pl.DataFrame(columns, schema=NEAREST).filter(pl.Series(score[best, at] >= 0))
 
 
 def row_marks(
@@ -187,21 +187,24 @@ def row_marks(
     outs = units.rows.filter("is_out").select(unit="origin", row="row", hash="hash")
     judged = nearest.with_columns(hash=dataset.tensors["hash"].gather(nearest["row"])).drop("row")
     near = outs.join(judged, on=["unit", "hash"], how="inner", nulls_equal=True)
-    place, own = near["row"].to_numpy(), near["rule"].to_numpy()
-    wrong = np.where(_IS_PROOF[own], RowState.WRONG, RowState.SUSPICIOUS)
+    place, rule_of_row = near["row"].to_numpy(), near["rule"].to_numpy()
+    wrong = np.where(_IS_PROOF[rule_of_row], RowState.WRONG, RowState.SUSPICIOUS)
     state[place] = np.where(near["broken"].to_numpy(), wrong, RowState.RIGHT)
-    rule[place], value[place], limit[place] = own, near["value"].to_numpy(), near["limit"].to_numpy()
+    rule[place], value[place], limit[place] = rule_of_row, near["value"].to_numpy(), near["limit"].to_numpy()
     marked = _marked(dataset, broken)
     at, place = marked["at"].to_numpy(), marked["row"].to_numpy()
     if len(place):
-        told = np.array([_NUMBER[one.rule] for one in broken], np.uint8)
-        given, named = np.array(states, np.uint8), np.array([bool(one.ranks) for one in broken])
+        broken_rules = np.array([_NUMBER[broken_rule.rule] for broken_rule in broken], np.uint8)
+        state_of_broken, named = (
+            np.array(states, np.uint8),
+            np.array([bool(broken_rule.ranks) for broken_rule in broken]),
+        )
         # of several broken rules the last one stays: the worst, and the strictest that names ranks
-        order = np.lexsort((-told[at].astype(np.int64), named[at], given[at]))
+        order = np.lexsort((-broken_rules[at].astype(np.int64), named[at], state_of_broken[at]))
         at, place = at[order], place[order]
-        state[place], rule[place] = given[at], told[at]
-        value[place] = np.array([one.value for one in broken])[at]
-        limit[place] = np.array([one.limit for one in broken])[at]
+        state[place], rule[place] = state_of_broken[at], broken_rules[at]
+        value[place] = np.array([broken_rule.value for broken_rule in broken])[at]
+        limit[place] = np.array([broken_rule.limit for broken_rule in broken])[at]
     # whether each row comes behind a wrong value on its rank
     begin = pl.DataFrame(list(reached.items()), {"rank": pl.Int32, "begin": pl.Int64}, orient="row")
     orders = dataset.tensors.select("rank", "order").join(begin, on="rank", how="left", maintain_order="left")
@@ -242,8 +245,8 @@ def _marked(dataset: Dataset, broken: Iterable[BrokenRule]) -> pl.DataFrame:
     placed = tensors.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
     placed = placed.select("row", "rank", "step", "micro", *names, "slice", "kind", "hash", call=call)
     accused = named.filter(pl.col("rank") >= 0)
-    own = accused.join(placed.drop("rank"), on="row", how="left").drop("row")
-    there = own.join(placed, on=[*_PLACE, "rank"], how="inner", nulls_equal=True, suffix="_there")
+    accused_rows = accused.join(placed.drop("rank"), on="row", how="left").drop("row")
+    there = accused_rows.join(placed, on=[*_PLACE, "rank"], how="inner", nulls_equal=True, suffix="_there")
     there = there.filter(~pl.col("alike") | pl.col("hash").eq_missing(pl.col("hash_there"))).select("at", "row")
     # rows of which a rule tells itself: its own, and in the same step those of ranks that it names
     holders = placed.select("row", "step", holder="rank")

@@ -59,10 +59,10 @@ def _differing_members(outs: pl.DataFrame) -> BrokenRule:
     hashes, ranks, rows = (outs[name].to_list() for name in ("hash", "rank", "row"))
     counts = Counter(hashes)
     (usual, most), *others = counts.most_common()
-    wrong = [i for i, own in enumerate(hashes) if own != usual] if most > sum(n for _, n in others) else []
+    wrong = [i for i, digest in enumerate(hashes) if digest != usual] if most > sum(n for _, n in others) else []
     note = "" if wrong else f"there are {len(counts)} different results"
     if len(counts) == 2 and not wrong:
-        first, second = ([r for r, own in zip(ranks, hashes, strict=True) if own == one] for one in counts)
+        first, second = ([r for r, digest in zip(ranks, hashes, strict=True) if digest == half] for half in counts)
         note = f"one half ends with other bits than the other: {_list(first)} against {_list(second)}"
     shown = tuple(row for i, row in enumerate(rows) if i not in wrong)[:2]
     return BrokenRule(
@@ -154,7 +154,7 @@ def _wrong_receives(dataset: Dataset) -> RuleAnswer:
         k=pl.coalesce(pl.col("occurrence").cast(pl.Int64), pl.int_range(pl.len()).over([*_LANE, "is_send"]))
     )  # fmt: skip
     lanes = rows.group_by([*_LANE, "is_send"]).agg(pl.len(), hashes=pl.col("hash"))
-    sends, gets = (lanes.filter(pl.col("is_send") == one).drop("is_send") for one in (True, False))
+    sends, gets = (lanes.filter(pl.col("is_send") == is_sent).drop("is_send") for is_sent in (True, False))
     even = sends.join(gets, on=[*_LANE, "len"], how="inner", nulls_equal=True).select(*_LANE, sent_in_step="hashes")
     keys = [*_LANE, "k", "numel", "dtype"]
     sent = rows.filter(pl.col("is_send") & _known()).select(*keys, sent="hash", sent_row="row")
@@ -164,10 +164,10 @@ def _wrong_receives(dataset: Dataset) -> RuleAnswer:
     broken = [
         # batched sends may be matched in another order, by their tags
         BrokenRule("E2", row, candidates=tuple(sorted({*pair})), members=tuple(sorted({*pair})), rows=(sent_row,))
-        for row, sent_row, *pair, own, sent in wrong.select(
+        for row, sent_row, *pair, digest, sent in wrong.select(
             "row", "sent_row", "source", "target", "hash", "sent_in_step"
         ).iter_rows()
-        if own not in sent
+        if digest not in sent
     ]
     return RuleAnswer.of("E2", pairs.height, broken, pairs["row"])
 
@@ -189,8 +189,8 @@ def is_varied() -> pl.Expr:
 
 def _tied_weights(dataset: Dataset) -> RuleAnswer:
     """Parameters of different names that hold the same bits before and after a first update, and later do not."""
-    held = pl.col("site").is_in(["parameter"]) & is_varied() & (pl.col("nan").fill_null(0) == 0)
-    rows = dataset.tensors.with_row_index("row").filter(held)
+    is_weight = pl.col("site").is_in(["parameter"]) & is_varied() & (pl.col("nan").fill_null(0) == 0)
+    rows = dataset.tensors.with_row_index("row").filter(is_weight)
     rows = rows.select("row", "rank", "step", "hash", "numel", name=pl.col("name").cast(pl.String))
     steps = rows["step"].drop_nulls().unique().sort().head(2).to_list()
     if len(steps) < 2:
@@ -209,8 +209,8 @@ def _tied_weights(dataset: Dataset) -> RuleAnswer:
         .sort("step", maintain_order=True)
     )
     broken = [
-        _tied(ranks, hashes, own, names, steps[-1])
-        for ranks, hashes, own, names in sets.filter(pl.col("hash").list.n_unique() > 1)
+        _tied(ranks, hashes, digests, names, steps[-1])
+        for ranks, hashes, digests, names in sets.filter(pl.col("hash").list.n_unique() > 1)
         .select("rank", "hash", "row", "name")
         .iter_rows()
     ]
@@ -218,7 +218,7 @@ def _tied_weights(dataset: Dataset) -> RuleAnswer:
 
 
 def _tied(ranks: list[int], hashes: list[int], rows: list[int], names: list[str], last: int) -> BrokenRule:
-    other = next(i for i, own in enumerate(hashes) if own != hashes[0])
+    other = next(i for i, digest in enumerate(hashes) if digest != hashes[0])
     holders = tuple(sorted(set(ranks)))
     note = f"{' and '.join(sorted(set(names))[:3])} held the same weights up to step {last}, and are tied no more"
     return BrokenRule("S3t", rows[other], (), holders, holders, rows=(rows[0],), note=note)
@@ -272,8 +272,8 @@ def _sent_weights(dataset: Dataset, units: CollectiveUnits) -> RuleAnswer:
     new values before and others do now."""
     sent = pl.col("op").is_in(["broadcast", "all_gather"]) & ~pl.col("is_out") & pl.col("dtype").str.contains("^b?f")
     rows = units.rows.filter(sent)
-    told = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
-    rows = pl.concat([rows, told], how="horizontal").filter(is_varied())
+    statistics = dataset.tensors.select("min", "max", "l2")[rows["row"].to_numpy()]
+    rows = pl.concat([rows, statistics], how="horizontal").filter(is_varied())
     call = ["rank", "group", "op", "k", "numel"]
     rows = (
         rows.sort("step", "order")
@@ -382,8 +382,8 @@ def _same_inputs(inputs: pl.DataFrame) -> RuleAnswer:
 def _same_batches(dataset: Dataset) -> RuleAnswer:
     """Data-parallel ranks with the same batch. Ranks are data-parallel if all of their parameters are equal in the
     first recorded step; ranks that share a model in other ways read the same batch for good reasons."""
-    held = dataset.tensors.filter((pl.col("site") == "parameter") & is_varied())
-    first = held.filter(pl.col("step") == pl.col("step").min())
+    weights = dataset.tensors.filter((pl.col("site") == "parameter") & is_varied())
+    first = weights.filter(pl.col("step") == pl.col("step").min())
     models = first.group_by("rank").agg(model=pl.struct("name", "hash").sort_by("name").hash().sum())
     batches = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & is_varied())
     rows = batches.join(models, on="rank", how="inner", maintain_order="left")
@@ -407,8 +407,8 @@ def _same_batches(dataset: Dataset) -> RuleAnswer:
 def _parted(dataset: Dataset) -> list[RuleAnswer]:
     """Replicas that differ: those that placements declare, and those that were equal in the first recorded step."""
     known = pl.col("hash").is_not_null() & (pl.col("numel") > 0) & (pl.col("nan").fill_null(0) == 0)
-    held = pl.col("site").is_in(["gradient", "parameter", "optimizer"])
-    rows = dataset.tensors.with_row_index("row").filter(held & known)
+    is_state = pl.col("site").is_in(["gradient", "parameter", "optimizer"])
+    rows = dataset.tensors.with_row_index("row").filter(is_state & known)
     if rows.is_empty():
         return []
     rows = rows.with_columns(pl.col("name").cast(pl.String), placed=pl.col("placements").cast(pl.String))
@@ -419,7 +419,7 @@ def _parted(dataset: Dataset) -> list[RuleAnswer]:
     sets = sets.group_by(keys, maintain_order=True).agg(pl.col("rank", "hash", "row", "order"))
     sets = sets.filter(pl.col("rank").list.n_unique() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1)
-    broken = [_odd("S3", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    broken = [_odd("S3", *row) for row in wrong.select("rank", "hash", "row").iter_rows()]
     return [
         RuleAnswer.of("S3", sets.height, broken, sets["row"].explode()),
         _learned(rows.filter(pl.col("placed").is_null())),
@@ -430,23 +430,23 @@ def _learned(rows: pl.DataFrame) -> RuleAnswer:
     """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
     first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
     # constants are equal by their initialisation, but for norms, of which every rank has the same
-    told = first.filter(is_varied() | pl.col("name").str.contains(_NORM))
-    classes = told.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
+    learned = first.filter(is_varied() | pl.col("name").str.contains(_NORM))
+    classes = learned.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
     classes = classes.with_row_index("set").drop("hash").explode("rank")
     later = rows.join(classes, on=[*_PART, "rank"], how="inner", nulls_equal=True, maintain_order="left")
     sets = later.group_by("set", "step", maintain_order=True).agg(pl.col("rank", "hash", "row"))
     sets = sets.filter(pl.col("rank").list.len() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
-    broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
+    broken = [_odd("S3l", *row) for row in wrong.select("rank", "hash", "row").iter_rows()]
     return RuleAnswer.of("S3l", sets.height, broken, sets["row"].explode())
 
 
 def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
     """The ranks that hold another value than most; all are candidates where none has a majority."""
     (usual, most), *others = Counter(hashes).most_common()
-    wrong = [i for i, own in enumerate(hashes) if own != usual] if most > sum(n for _, n in others) else []
+    wrong = [i for i, digest in enumerate(hashes) if digest != usual] if most > sum(n for _, n in others) else []
     shown = rows[wrong[0]] if wrong else rows[0]
-    against = next(row for row, own in zip(rows, hashes, strict=True) if own != hashes[list(rows).index(shown)])
+    against = next(row for row, digest in zip(rows, hashes, strict=True) if digest != hashes[list(rows).index(shown)])
     holders = tuple(sorted(set(ranks)))
     return BrokenRule(
         rule, shown, tuple(sorted({ranks[i] for i in wrong})), () if wrong else holders, holders, rows=(against,),
@@ -463,8 +463,8 @@ def _changed_weights(dataset: Dataset) -> RuleAnswer:
     )
     left = rows.filter((pl.col("site") == "optimizer") & (pl.col("slot").cast(pl.String) == "out0"))
     left = left.select(*key, pl.col("step") + 1, left="hash", left_row="row").unique([*key, "step"], keep="last")
-    held = rows.filter(pl.col("site") == "parameter").unique([*key, "step"], keep="first", maintain_order=True)
-    both = held.select(*key, "step", "order", "hash", "row").join(left, on=[*key, "step"], how="inner")
+    weights = rows.filter(pl.col("site") == "parameter").unique([*key, "step"], keep="first", maintain_order=True)
+    both = weights.select(*key, "step", "order", "hash", "row").join(left, on=[*key, "step"], how="inner")
     both = both.with_columns(changed=pl.col("hash") != pl.col("left"))
     wrong = both.filter(pl.col("changed") & ~pl.col("changed").all().over("name", "step")).sort("step", "row")
     broken = [
@@ -482,9 +482,9 @@ def _valued(dataset: Dataset) -> pl.DataFrame:
     """Tensors of reductions and losses, with the description of their group: its twins have the same one."""
     known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
     reduced = pl.col("op").cast(pl.String).is_in(["all_reduce", "reduce_scatter"])
-    held = (pl.col("site") == "loss") & (pl.col("l2").fill_null(1.0) != 0)
-    told = (held | ((pl.col("site") == "collective") & reduced & is_varied())) & known
-    rows = dataset.tensors.with_row_index("row").filter(told)
+    is_loss = (pl.col("site") == "loss") & (pl.col("l2").fill_null(1.0) != 0)
+    is_valued = (is_loss | ((pl.col("site") == "collective") & reduced & is_varied())) & known
+    rows = dataset.tensors.with_row_index("row").filter(is_valued)
     rows = rows.join(group_kinds(dataset), on="group", how="left", maintain_order="left")
     return rows.select("row", "rank", "step", "hash", *_VALUE)
 
@@ -509,23 +509,25 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
     later = rows.filter(pl.col("step") > learned[-1]).join(
         sets.with_columns(rank="ranks").explode("rank"), on=[*key, "rank"], how="inner", nulls_equal=True
     )
-    held = (
+    values = (
         later.sort("row")
         .group_by("set", "step", maintain_order=True)
         .agg(pl.col("rank", "hash", "row"), size=pl.col("ranks").first().list.len())
         .filter(pl.col("rank").list.len() == pl.col("size"))
     )
-    wrong = held.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
-    broken = [_odd("S3l", *one) for one in wrong.select("rank", "hash", "row").iter_rows()]
-    return RuleAnswer.of("S3l", held.height, broken, held["row"].explode())
+    wrong = values.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
+    broken = [_odd("S3l", *row) for row in wrong.select("rank", "hash", "row").iter_rows()]
+    return RuleAnswer.of("S3l", values.height, broken, values["row"].explode())
 
 
 def _joined_batches(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
     """Ranks that had different batches in the first steps, and the same one in a later step."""
     rows = dataset.tensors.with_row_index("row").filter((pl.col("site") == "batch") & is_varied())
     key = ["micro", "name", "occurrence", "slot", "step"]
-    told = rows.select("rank", "row", "hash", *key)
-    pairs = told.join(told.select(*key, other="rank", its="hash", its_row="row"), on=key, how="inner", nulls_equal=True)
+    batches = rows.select("rank", "row", "hash", *key)
+    pairs = batches.join(
+        batches.select(*key, other="rank", its="hash", its_row="row"), on=key, how="inner", nulls_equal=True
+    )
     pairs = pairs.filter(pl.col("rank") < pl.col("other")).with_columns(equal=pl.col("hash") == pl.col("its"))
     apart = pairs.filter(pl.col("step").is_in(list(learned))).group_by("rank", "other").agg(pl.col("equal").any())
     apart = apart.filter(~pl.col("equal")).select("rank", "other")

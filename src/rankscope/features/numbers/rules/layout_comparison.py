@@ -98,9 +98,9 @@ def fitted(rows: pl.DataFrame, ways: list[PieceWay], samples: PieceSamples) -> F
     group = rows.select(number=pl.struct("site", "name", "slot").rank("dense"))["number"].to_numpy().astype(np.int64)
     number, off, out = np.zeros(rows.height, np.int64), np.empty(rows.height), np.empty_like(samples.own)
     for chunk in _chunks(group):
-        own = PieceSamples(samples.own[chunk], samples.other[chunk], samples.held[chunk])
-        number[chunk], off[chunk], out[chunk] = _fitted(rows[chunk], ways, own, group[chunk])
-    return FittedPieces([ways[one] for one in number], off, out)
+        pieces = PieceSamples(samples.own[chunk], samples.other[chunk], samples.held[chunk])
+        number[chunk], off[chunk], out[chunk] = _fitted(rows[chunk], ways, pieces, group[chunk])
+    return FittedPieces([ways[way] for way in number], off, out)
 
 
 def _chunks(group: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
@@ -138,8 +138,8 @@ def _best(offs: Floats, group: npt.NDArray[np.int64], steps: pl.Series) -> npt.N
     """The way of each row: of its name, that which fits all pieces of some step best."""
     scores = []
     for off in offs:
-        told = pl.DataFrame({"group": group, "step": steps, "off": off})
-        worst = told.group_by("group", "step").agg(pl.col("off").max())
+        distances = pl.DataFrame({"group": group, "step": steps, "off": off})
+        worst = distances.group_by("group", "step").agg(pl.col("off").max())
         scores.append(worst.group_by("group").agg(pl.col("off").min()).sort("group")["off"].to_numpy())
     table = np.array(scores)
     table[1:] /= CLEARER
@@ -163,40 +163,40 @@ def _possible(way: PieceWay, rows: pl.DataFrame) -> Flags:
     return found
 
 
-def _made(way: PieceWay, rows: pl.DataFrame, own: Floats) -> Floats | None:
+def _made(way: PieceWay, rows: pl.DataFrame, samples: Floats) -> Floats | None:
     """Samples of each row if its pieces make up the whole in this way; None if none may."""
     if not _possible(way, rows).any():
         return None
     if way.name == "copy":
-        return own / way.divisor
+        return samples / way.divisor
     piece = rows["piece"].to_numpy().astype(np.int64)
-    values = own if way.name == "sum" else np.where(rows["copy"].to_numpy()[:, None], own, 0.0)
-    made: Floats = piece_sums(values, piece)[piece] / way.divisor
-    return made
+    values = samples if way.name == "sum" else np.where(rows["copy"].to_numpy()[:, None], samples, 0.0)
+    total: Floats = piece_sums(values, piece)[piece] / way.divisor
+    return total
 
 
-def sample_bits(held: pl.Series) -> Flags:
+def sample_bits(bits: pl.Series) -> Flags:
     """Which samples there are, shape (rows, MOST_SAMPLES)."""
-    return spread(held.to_numpy().astype(np.uint64))
+    return spread(bits.to_numpy().astype(np.uint64))
 
 
-def distance(mine: Floats, other: Floats, whole: Floats, held: Flags) -> Floats:
+def distance(mine: Floats, other: Floats, whole: Floats, sampled: Flags) -> Floats:
     """Root mean square of the difference at the held places, as a share of that of all samples of the whole.
 
     Infinite where only one of two is finite, and where all of the whole is zero and the difference is not.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        alike = ~held | (np.isnan(mine) & np.isnan(other)) | (mine == other)
+        alike = ~sampled | (np.isnan(mine) & np.isnan(other)) | (mine == other)
         gap = np.nan_to_num(np.where(alike, 0.0, mine - other), nan=np.inf)
-        off = np.sqrt((gap**2).sum(axis=1) / np.maximum(held.sum(axis=1), 1))
+        off = np.sqrt((gap**2).sum(axis=1) / np.maximum(sampled.sum(axis=1), 1))
         finite = np.isfinite(whole)
         norm = np.sqrt((np.where(finite, whole, 0.0) ** 2).sum(axis=1) / np.maximum(finite.sum(axis=1), 1))
         return np.where(off == 0, 0.0, off / norm)
 
 
-def shuffled(other: Floats, held: Flags) -> Floats:
+def shuffled(other: Floats, sampled: Flags) -> Floats:
     """The samples of whole tensors in another order."""
-    count = np.maximum(held.sum(axis=1), 1)[:, None]
+    count = np.maximum(sampled.sum(axis=1), 1)[:, None]
     moved: Floats = np.take_along_axis(other, (np.arange(MOST_SAMPLES) + 1 + count // 3) % count, axis=1)
     return moved
 
@@ -238,13 +238,13 @@ def compare_layouts(mine: NamedTensors, trusted: NamedTensors, perturbed: Sequen
     ways = [_Alignment.of(mine, trusted, keys) for keys in dict.fromkeys([common, frozenset()])]
     best = max(ways, key=lambda way: way.same.height)
     # numbers by which sums of the run may be divided beside those of the other: quotients of sizes; 1 is the first
-    found = {a / b: None for a in _sizes(mine) for b in _sizes(trusted)}
-    divisors = tuple(dict.fromkeys([1.0, *sorted(found)][:MOST_DIVISORS]))
+    ratios = {a / b: None for a in _sizes(mine) for b in _sizes(trusted)}
+    divisors = tuple(dict.fromkeys([1.0, *sorted(ratios)][:MOST_DIVISORS]))
     table = _compared(best, divisors)
-    held = table.filter(pl.col("places") > 0)
-    responses = [_response(one.by_data(best.data), best.whole) for one in perturbed]
-    left = (*best.left_out, ("that hold none of the sampled places", table.height - held.height))
-    return LayoutComparison(_limited(held, responses), tuple((why, count) for why, count in left if count))
+    sampled = table.filter(pl.col("places") > 0)
+    responses = [_response(run.by_data(best.data), best.whole) for run in perturbed]
+    left = (*best.left_out, ("that hold none of the sampled places", table.height - sampled.height))
+    return LayoutComparison(_limited(sampled, responses), tuple((why, count) for why, count in left if count))
 
 
 class _Alignment(NamedTuple):
@@ -262,9 +262,9 @@ class _Alignment(NamedTuple):
     def of(cls, mine: NamedTensors, trusted: NamedTensors, data: frozenset[int]) -> _Alignment:
         """The pieces whose calls meet by these hashes."""
         mine, whole = mine.by_data(data), whole_tensors(trusted.by_data(data))
-        told = whole.table.rename({name: f"{name}_other" for name in whole.table.columns if name not in CALL})
+        others = whole.table.rename({name: f"{name}_other" for name in whole.table.columns if name not in CALL})
         rows = mine.rows.with_row_index("at").filter(~IS_BATCH)
-        fit = rows.join(told, on=CALL, how="inner", nulls_equal=True, maintain_order="left")
+        fit = rows.join(others, on=CALL, how="inner", nulls_equal=True, maintain_order="left")
         same = fit.filter(pl.col("whole").eq_missing(pl.col("whole_other")))
         # the number of their piece, whether they are its first copy with these bits, and how many bits its copies have
         same = same.with_columns(piece=pl.struct(*CALL, "place").rank("dense").cast(pl.Int64) - 1).with_columns(
@@ -334,12 +334,12 @@ def _factor(mine: Floats, samples: PieceSamples) -> Floats:
 
 def _response(perturbed: NamedTensors, whole: WholeTensors) -> pl.DataFrame:
     """The largest response of each name to a perturbation, over all steps: columns of `NAME`, and response."""
-    own = whole_tensors(perturbed)
-    fit = whole.table.join(own.table, on=[*CALL, "whole"], how="inner", nulls_equal=True, suffix="_other")
-    a, b = own.samples[fit["number_other"].to_numpy()], whole.samples[fit["number"].to_numpy()]
+    moved = whole_tensors(perturbed)
+    fit = whole.table.join(moved.table, on=[*CALL, "whole"], how="inner", nulls_equal=True, suffix="_other")
+    a, b = moved.samples[fit["number_other"].to_numpy()], whole.samples[fit["number"].to_numpy()]
     off = distance(a, b, b, sample_bits(fit["held"]) & sample_bits(fit["held_other"]))
-    told = fit.select(NAME).with_columns(off=pl.Series(off)).filter(pl.col("off").is_finite())
-    return told.group_by(NAME).agg(response=pl.col("off").max())
+    distances = fit.select(NAME).with_columns(off=pl.Series(off)).filter(pl.col("off").is_finite())
+    return distances.group_by(NAME).agg(response=pl.col("off").max())
 
 
 def _limited(table: pl.DataFrame, responses: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -519,14 +519,14 @@ class _FirstWrong:
         last = f"the last tensor before it, {_words(before)}, is within its limit{behind}"
         # what was compared before the first wrong tensor is within limits
         inputs = self._earlier(pl.col("site") == "forward", pl.col("slot").str.starts_with("in"))
-        made = False
+        is_source = False
         if root["site"] == "forward" and is_output:
             call = [pl.col(key).eq_missing(root[key]) for key in ("name", "call", "data")]
-            made = inputs.filter(*call).height > 0
+            is_source = inputs.filter(*call).height > 0
         elif root["site"] == "optimizer":
-            given = self._earlier(pl.col("name") == root["name"], pl.col("site").is_in(["gradient", "parameter"]))
-            made = {"gradient", "parameter"} <= set(given["site"])
-        if made:
+            earlier = self._earlier(pl.col("name") == root["name"], pl.col("site").is_in(["gradient", "parameter"]))
+            is_source = {"gradient", "parameter"} <= set(earlier["site"])
+        if is_source:
             inner = f"; {last}" if before["name"] != root["name"] else behind
             return f"its inputs are within their limits and its result is not, so it made the difference{inner}"
         inside = ""

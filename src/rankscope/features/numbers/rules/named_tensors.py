@@ -83,8 +83,8 @@ def with_canonical_names(rows: pl.DataFrame, changes: Sequence[NameChange] = ())
     """Rows with canonical names; columns `rank` and `name`, a string."""
     known = rows.select("rank", "name").unique(maintain_order=True)
     pairs: Iterable[tuple[int, str | None]] = known.rows()
-    told = [canonical_name(name or "", rank, changes) for rank, name in pairs]
-    known = known.with_columns(canonical=pl.Series(told, dtype=pl.String))
+    names = [canonical_name(name or "", rank, changes) for rank, name in pairs]
+    known = known.with_columns(canonical=pl.Series(names, dtype=pl.String))
     joined = rows.join(known, on=["rank", "name"], how="left", nulls_equal=True, maintain_order="left")
     return joined.with_columns(name=pl.col("canonical")).drop("canonical")
 
@@ -100,20 +100,20 @@ class SampleRows:
 
     def take(self, rows: pl.Series) -> tuple[Floats, Bits]:
         """Samples of rows, shape (rows, MOST_SAMPLES), NaN where there is none, and a bit for each that is there."""
-        told = self.tensors.select("samples", "held")[rows.to_numpy()]
-        bits = told["held"].to_numpy()
-        return unpacked(told["samples"], bits), bits
+        columns = self.tensors.select("samples", "held")[rows.to_numpy()]
+        bits = columns["held"].to_numpy()
+        return unpacked(columns["samples"], bits), bits
 
 
-def unpacked(samples: pl.Series, held: Bits) -> Floats:
+def unpacked(samples: pl.Series, bits: Bits) -> Floats:
     """Samples at their places, shape (rows, MOST_SAMPLES), NaN where `held` has no bit."""
-    out = np.full((len(held), MOST_SAMPLES), np.nan)
-    there = spread(held)
+    out = np.full((len(bits), MOST_SAMPLES), np.nan)
+    there = spread(bits)
     is_wide = samples.bin.size().to_numpy() > 4 * there.sum(axis=1)
-    for kind, own in (("<f4", ~is_wide), ("<f8", is_wide)):
-        if own.any():
-            data = b"".join(samples.filter(pl.Series(own)).to_list())
-            place = there & own[:, None]
+    for kind, of_kind in (("<f4", ~is_wide), ("<f8", is_wide)):
+        if of_kind.any():
+            data = b"".join(samples.filter(pl.Series(of_kind)).to_list())
+            place = there & of_kind[:, None]
             out[place] = np.frombuffer(data, kind)
     return out
 
@@ -232,21 +232,21 @@ def whole_tensors(tensors: NamedTensors) -> WholeTensors:
         sum=pl.col("sum").sum(), l2=(pl.col("l2") ** 2).sum().sqrt(), is_mean=(pl.col("differ") & pl.col("mean")).any(),
     )  # fmt: skip
     is_whole = (pl.col("covered") == pl.col("size")) & pl.col("clear") & pl.col("one")
-    told = facts.filter(is_whole.fill_null(value=False))
-    told = told.with_columns(hash=pl.when(pl.col("known") & ~pl.col("is_mean")).then("hash"))
-    own = tensors.samples[rows["own"].to_numpy()]
-    samples = _joined(own, rows["piece"].to_numpy().astype(np.int64), told.select("at"))
-    told = told.drop("known", "covered", "clear", "one", "at", "is_mean").with_row_index("number")
-    return WholeTensors(told, samples, facts.height - told.height)
+    wholes = facts.filter(is_whole.fill_null(value=False))
+    wholes = wholes.with_columns(hash=pl.when(pl.col("known") & ~pl.col("is_mean")).then("hash"))
+    samples_of_rows = tensors.samples[rows["own"].to_numpy()]
+    samples = _joined(samples_of_rows, rows["piece"].to_numpy().astype(np.int64), wholes.select("at"))
+    wholes = wholes.drop("known", "covered", "clear", "one", "at", "is_mean").with_row_index("number")
+    return WholeTensors(wholes, samples, facts.height - wholes.height)
 
 
-def _joined(samples: Floats, piece: npt.NDArray[np.int64], own: pl.DataFrame) -> Floats:
+def _joined(samples: Floats, piece: npt.NDArray[np.int64], wholes: pl.DataFrame) -> Floats:
     """The samples of whole tensors: each place from the piece that holds it, the mean of the copies of that piece."""
-    out = np.full((own.height, MOST_SAMPLES), np.nan)
-    if not own.height:
+    out = np.full((wholes.height, MOST_SAMPLES), np.nan)
+    if not wholes.height:
         return out
     means = piece_sums(samples, piece) / np.bincount(piece)[:, None]
-    parts = own.with_row_index("whole").explode("at")
+    parts = wholes.with_row_index("whole").explode("at")
     begin = np.flatnonzero(np.diff(parts["whole"].to_numpy().astype(np.int64), prepend=-1))
     joined: Floats = np.fmax.reduceat(means[piece[parts["at"].to_numpy()]], begin)
     return joined

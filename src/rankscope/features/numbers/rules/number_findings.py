@@ -150,19 +150,19 @@ def _sum_breaks(dataset: Dataset, units: CollectiveUnits, sums: SumChecks) -> li
 
 def _settled(dataset: Dataset, broken: list[BrokenRule]) -> list[BrokenRule]:
     """Ties between members, settled by the inputs: the outputs that are no sum of them are wrong."""
-    told = dataset.tensors.select("group", "seq", "op", "hash")
+    calls = dataset.tensors.select("group", "seq", "op", "hash")
     wrong: defaultdict[Hashable, set[int]] = defaultdict(set)
-    for one in broken:
-        if RULES[one.rule].variant == "not-the-sum":
-            group, seq, op, own = told.row(one.row)
-            wrong[group, seq, op].add(own)
+    for broken_rule in broken:
+        if RULES[broken_rule.rule].variant == "not-the-sum":
+            group, seq, op, digest = calls.row(broken_rule.row)
+            wrong[group, seq, op].add(digest)
     out = []
-    for one in broken:
-        if one.rule == "E1" and one.candidates:
-            group, seq, op, _ = told.row(one.row)
-            out.append(_by_inputs(dataset, one, wrong.get((group, seq, op), set())))
+    for broken_rule in broken:
+        if broken_rule.rule == "E1" and broken_rule.candidates:
+            group, seq, op, _ = calls.row(broken_rule.row)
+            out.append(_by_inputs(dataset, broken_rule, wrong.get((group, seq, op), set())))
         else:
-            out.append(one)
+            out.append(broken_rule)
     return out
 
 
@@ -199,7 +199,9 @@ class _Places:
         sets: defaultdict[Hashable, list[int]] = defaultdict(list)
         for place in sorted(range(len(self.broken)), key=self._time):
             sets[self._key(place)].append(place)
-        return [self._cause(places, nonfinite) for places in sorted(sets.values(), key=lambda own: self._time(own[0]))]
+        return [
+            self._cause(places, nonfinite) for places in sorted(sets.values(), key=lambda rows: self._time(rows[0]))
+        ]
 
     def _time(self, place: int) -> tuple[int, int]:
         step, order = self._told[place][:2]
@@ -405,10 +407,10 @@ def with_numbers(facts: Facts, analysis: Analysis, judged: NumbersJudgement | No
         judged.marks or before.marks,
         judged.distances or before.distances,
     )
-    told = NUMBER_RESULTS.put(replace(analysis, findings=in_order(analysis.findings, written)), results)
+    with_results = NUMBER_RESULTS.put(replace(analysis, findings=in_order(analysis.findings, written)), results)
     if any(f.severity == "critical" for f in analysis.findings):
-        return told
-    return with_verdict(facts.dataset, told, written)
+        return with_results
+    return with_verdict(facts.dataset, with_results, written)
 
 
 def in_order(before: tuple[Finding, ...], written: list[Finding]) -> tuple[Finding, ...]:
@@ -515,10 +517,10 @@ class _NumberWriter:
 
     def _evidence(self, cause: NumberCause) -> Iterator[Evidence]:
         rules = cause.rules or (cause.first,)
-        shown = dict.fromkeys(row for one in rules for row in (one.row, one.after, *one.rows) if row is not None)
+        shown = dict.fromkeys(row for rule in rules for row in (rule.row, rule.after, *rule.rows) if row is not None)
         for row in list(shown)[:6]:
-            told = self._row(row)
-            yield Evidence(_row_text(told), self._paths.get(told["file"]), told["rank"], None, told["line"])
+            tensor = self._row(row)
+            yield Evidence(_row_text(tensor), self._paths.get(tensor["file"]), tensor["rank"], None, tensor["line"])
 
     def _row(self, row: int) -> dict[str, Any]:
         return self.facts.dataset.tensors.row(row, named=True)

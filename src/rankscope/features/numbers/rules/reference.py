@@ -267,16 +267,18 @@ def _lost_places(table: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
     others = kinds.join(parted.select(*_CALLS, mine="order", its="order_other"), on=_CALLS, nulls_equal=True)
     others = others.with_columns(order=pl.when("ours").then("mine").otherwise("its"), known=pl.lit(value=False))
     matched = table.select("rank", last="order_other", place="order").drop_nulls("last").sort("last")
-    told = pl.concat([kinds, others.select(kinds.columns)]).sort("order").join_asof(
+    places = pl.concat([kinds, others.select(kinds.columns)]).sort("order").join_asof(
         matched, left_on="order", right_on="last", by="rank", strategy="backward", check_sortedness=False,
         allow_exact_matches=False,
     )  # fmt: skip
-    own, first = pl.col("ours"), parted.group_by("rank").agg(first=pl.col("order").min())
-    told = told.with_columns(place=pl.when(own).then("order").otherwise(pl.col("place").fill_null(-1) + 1))
-    told = told.join(first, on="rank", how="left", maintain_order="left")
-    told = told.filter(pl.col("known") | (pl.col("place") <= pl.col("first")))
-    standing = pl.concat([table.select("rank", "order", at="row"), lost.filter(own).select("rank", "order", at="row")])
-    return told.sort("place").drop("row").join_asof(
+    is_ours, first = pl.col("ours"), parted.group_by("rank").agg(first=pl.col("order").min())
+    places = places.with_columns(place=pl.when(is_ours).then("order").otherwise(pl.col("place").fill_null(-1) + 1))
+    places = places.join(first, on="rank", how="left", maintain_order="left")
+    places = places.filter(pl.col("known") | (pl.col("place") <= pl.col("first")))
+    standing = pl.concat(
+        [table.select("rank", "order", at="row"), lost.filter(is_ours).select("rank", "order", at="row")]
+    )
+    return places.sort("place").drop("row").join_asof(
         standing.sort("order"), left_on="place", right_on="order", by="rank", strategy="forward",
         check_sortedness=False,
     )  # fmt: skip
@@ -355,11 +357,11 @@ def judge_beside(
     return joined_judgement(dataset, judge_numbers(dataset), compare_numbers(dataset, reference, perturbed, changes))
 
 
-def joined_judgement(dataset: Dataset, own: NumbersJudgement, beside: NumbersJudgement) -> NumbersJudgement:
+def joined_judgement(dataset: Dataset, ours: NumbersJudgement, beside: NumbersJudgement) -> NumbersJudgement:
     """The judgement by laws and that beside a reference: all causes, roots first, each with what explains it."""
     shift = len(beside.causes)
     shifted = (
-        law if law.explained_by is None else replace(law, explained_by=law.explained_by + shift) for law in own.causes
+        law if law.explained_by is None else replace(law, explained_by=law.explained_by + shift) for law in ours.causes
     )
     causes = [*beside.causes, *shifted]
     explained: dict[int, int] = {}
@@ -372,8 +374,8 @@ def joined_judgement(dataset: Dataset, own: NumbersJudgement, beside: NumbersJud
     order = sorted(range(len(causes)), key=lambda place: causes[place].explained_by is not None)
     at: dict[int | None, int | None] = {None: None} | {old: place for place, old in enumerate(order)}
     linked = tuple(replace(causes[old], explained_by=at[causes[old].explained_by]) for old in order)
-    counts, notes = (*own.counts, *beside.counts), (*own.notes, *beside.notes)
-    return NumbersJudgement(linked, counts, notes, own.marks, beside.distances)
+    counts, notes = (*ours.counts, *beside.counts), (*ours.notes, *beside.notes)
+    return NumbersJudgement(linked, counts, notes, ours.marks, beside.distances)
 
 
 def _explained(

@@ -74,8 +74,8 @@ def check_sums(dataset: Dataset, units: CollectiveUnits) -> SumChecks:
     nearest = [pl.DataFrame(schema=NEAREST)]
     asked: dict[str, int] = {}
     samples = SampleRows(dataset)
-    for dtype, kind, own in _kinds(units):
-        for block in _blocks(samples, own, dtype, kind):
+    for dtype, kind, units_of_kind in _kinds(units):
+        for block in _blocks(samples, units_of_kind, dtype, kind):
             checks = list(_checks(block, kind))
             nearest.append(nearest_limits(block.rows, block.units, checks))
             for rule, bad, value, limit, known in checks:
@@ -93,11 +93,11 @@ def _kinds(units: CollectiveUnits) -> Iterator[tuple[str, str, CollectiveUnits]]
         ~pl.col("foreign") & pl.col("op").is_in(REDUCTIONS) & pl.col("reduce_op").is_in(["sum", "avg", "max", "min"])
     )
     fit = table.select(usual & pl.col("whole") & pl.col("alike") & (pl.col("outputs") > 0)).to_series()
-    own = units.chosen(fit)
-    for dtype, kind in own.table.select("dtype", "reduce_op").unique(maintain_order=True).drop_nulls().iter_rows():
+    fitting = units.chosen(fit)
+    for dtype, kind in fitting.table.select("dtype", "reduce_op").unique(maintain_order=True).drop_nulls().iter_rows():
         if format_of(dtype) is not None:
-            same = own.table.select((pl.col("dtype") == dtype) & (pl.col("reduce_op") == kind)).to_series()
-            yield dtype, kind, own.chosen(same)
+            same = fitting.table.select((pl.col("dtype") == dtype) & (pl.col("reduce_op") == kind)).to_series()
+            yield dtype, kind, fitting.chosen(same)
 
 
 _STATISTICS = ("sum", "l2", "min", "max", "projection")
@@ -122,32 +122,32 @@ def _terms(samples: SampleRows, rows: pl.DataFrame, dtype: str, kind: str) -> Su
     begin = np.flatnonzero(np.diff(unit, prepend=-1))
     place = np.searchsorted(unit[begin], outs["unit"].to_numpy())
     x, bits = samples.take(ins["row"])
-    y, own = samples.take(outs["row"])
-    bits = np.bitwise_and.reduceat(bits, begin)[place] & own
+    y, sampled = samples.take(outs["row"])
+    bits = np.bitwise_and.reduceat(bits, begin)[place] & sampled
     if kind in ("max", "min"):
         best = (np.maximum if kind == "max" else np.minimum).reduceat(x, begin)
         total = magnitude = squares = best[place]
     else:
-        total, magnitude, squares = (np.add.reduceat(one, begin)[place] for one in (x, np.abs(x), x * x))
-    told = samples.tensors.select(*_STATISTICS)
+        total, magnitude, squares = (np.add.reduceat(values, begin)[place] for values in (x, np.abs(x), x * x))
+    table = samples.tensors.select(*_STATISTICS)
     return SumTerms(
         rows=outs["row"].to_numpy().astype(np.int64), units=outs["origin"].to_numpy(), size=outs["size"].to_numpy(),
         numel=outs["numel"].to_numpy().astype(np.float64), y=y, total=total, magnitude=magnitude, squares=squares,
-        held=spread(bits), out=_statistics(told, outs["row"]),
-        ins={name: np.add.reduceat(one, begin)[place] for name, one in _statistics(told, ins["row"]).items()},
+        held=spread(bits), out=_statistics(table, outs["row"]),
+        ins={name: np.add.reduceat(column, begin)[place] for name, column in _statistics(table, ins["row"]).items()},
         dtype=dtype, is_mean=kind == "avg",
     )  # fmt: skip
 
 
-def _statistics(told: pl.DataFrame, rows: pl.Series) -> dict[str, Floats]:
+def _statistics(statistics: pl.DataFrame, rows: pl.Series) -> dict[str, Floats]:
     """Statistics of rows, NaN where a row lacks one: also the largest magnitude, and the square of the norm."""
-    own = {name: told[name].gather(rows).to_numpy() for name in _STATISTICS}
+    taken = {name: statistics[name].gather(rows).to_numpy() for name in _STATISTICS}
     return {
-        "sum": own["sum"],
-        "projection": own["projection"],
-        "l2": own["l2"],
-        "square": own["l2"] * own["l2"],
-        "largest": np.maximum(np.abs(own["min"]), np.abs(own["max"])),
+        "sum": taken["sum"],
+        "projection": taken["projection"],
+        "l2": taken["l2"],
+        "square": taken["l2"] * taken["l2"],
+        "largest": np.maximum(np.abs(taken["min"]), np.abs(taken["max"])),
     }
 
 
@@ -170,13 +170,13 @@ def _checks(block: SumTerms, kind: str) -> Iterator[Check]:
         yield _in_range(block, form)
 
 
-def _samplewise(rule: str, off: Floats, limit: Floats, held: npt.NDArray[np.bool_]) -> Check:
+def _samplewise(rule: str, off: Floats, limit: Floats, sampled: npt.NDArray[np.bool_]) -> Check:
     """A check of each sample: the value and limit are those of the worst one of each output."""
-    known = held & np.isfinite(off) & np.isfinite(limit)
+    known = sampled & np.isfinite(off) & np.isfinite(limit)
     excess = np.where(known, off - limit, -np.inf)
     worst = np.argmax(excess, axis=1)[:, None]
     bad = np.take_along_axis(excess, worst, 1)[:, 0] > 0
-    value, most = (np.take_along_axis(one, worst, 1)[:, 0] for one in (off, limit))
+    value, most = (np.take_along_axis(values, worst, 1)[:, 0] for values in (off, limit))
     return rule, bad, value, most, known.sum(axis=1) > 0
 
 
@@ -246,9 +246,9 @@ def _projected(block: SumTerms, form: NumberFormat) -> Check:
     if block.is_mean:
         variance += form.roundoff**2 / 3 * 4 * block.ins["square"] * block.size
     variance += block.numel * (block.size * form.tiny) ** 2
-    own = PROJECTION_SLACK * SINGLE * np.sqrt(block.numel) * block.ins["l2"]
+    rounding = PROJECTION_SLACK * SINGLE * np.sqrt(block.numel) * block.ins["l2"]
     off = np.abs(block.out["projection"] * share - block.ins["projection"])
-    limit = MOST_SPREAD * np.sqrt(1.25 * variance * _alike(block)) + own
+    limit = MOST_SPREAD * np.sqrt(1.25 * variance * _alike(block)) + rounding
     known = np.isfinite(off) & np.isfinite(limit)
     return "R3", known & (off > limit), off, limit, known
 

@@ -52,8 +52,8 @@ def with_marks(dataset: Dataset, kind: str | None) -> Dataset:
     values that are not finite: a NaN has many forms."""
     if kind is None:
         return dataset
-    own = pl.col("md5").str.starts_with(f"{kind}:") & pl.col("sum").is_finite().fill_null(value=True)
-    mark = pl.when(own).then(pl.col("md5").hash())
+    has_mark = pl.col("md5").str.starts_with(f"{kind}:") & pl.col("sum").is_finite().fill_null(value=True)
+    mark = pl.when(has_mark).then(pl.col("md5").hash())
     return replace(dataset, tensors=dataset.tensors.with_columns(hash=pl.coalesce("hash", mark)))
 
 
@@ -65,8 +65,8 @@ def check_printed(dataset: Dataset, units: CollectiveUnits) -> RuleAnswer:
     )
     if outs.is_empty():
         return RuleAnswer.of("E1p", 0)
-    told = dataset.tensors.select(PRINTED)[outs["row"].to_numpy()]
-    outs = pl.concat([outs, told], how="horizontal")
+    printed = dataset.tensors.select(PRINTED)[outs["row"].to_numpy()]
+    outs = pl.concat([outs, printed], how="horizontal")
     finite = pl.all_horizontal(pl.col(name).is_finite() for name in ("min", "max", "l2"))
     facts = outs.group_by("unit").agg(
         told=finite.fill_null(value=False).all() & pl.col("hash").is_null().all() & (pl.len() > 1),
@@ -84,7 +84,7 @@ def _odd_members(outs: pl.DataFrame) -> BrokenRule:
     printed = [tuple(f"{value:.5g}" for value in row) for row in outs.select("min", "max", "l2").iter_rows()]
     (usual, most), *others = Counter(printed).most_common()
     ranks, rows = outs["rank"].to_list(), outs["row"].to_list()
-    wrong = [i for i, own in enumerate(printed) if own != usual] if most > sum(n for _, n in others) else []
+    wrong = [i for i, text in enumerate(printed) if text != usual] if most > sum(n for _, n in others) else []
     members = tuple(sorted(set(ranks)))
     shown = wrong[0] if wrong else 0
     return BrokenRule(
@@ -123,8 +123,8 @@ def printed_distance() -> pl.Expr:
 
 def _norm(column: str) -> pl.Expr:
     """The L1 norm of a mark "l1:13.9"."""
-    told = pl.when(pl.col(column).str.starts_with("l1:")).then(pl.col(column).str.strip_prefix("l1:"))
-    return told.cast(pl.Float64, strict=False)
+    norm = pl.when(pl.col(column).str.starts_with("l1:")).then(pl.col(column).str.strip_prefix("l1:"))
+    return norm.cast(pl.Float64, strict=False)
 
 
 def tells_something() -> pl.Expr:
@@ -161,8 +161,8 @@ def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = Fal
     """The tensors of two runs side by side; with `rolled` if asked, which takes the samples of all of them."""
     ranked = set(ours.tensors["rank"].unique()) == set(reference.tensors["rank"].unique())
     kind = hash_kind(ours)
-    marked = [with_marks(one, kind if kind == hash_kind(reference) else None) for one in (ours, reference)]
-    a, b = (_keyed(one) if ranked else _merged(one) for one in marked)
+    marked = [with_marks(tensors, kind if kind == hash_kind(reference) else None) for tensors in (ours, reference)]
+    a, b = (_keyed(tensors) if ranked else _merged(tensors) for tensors in marked)
     keys = [*KEY, "numel", *(["rank"] if ranked else [])]
     fit = a.join(b, on=keys, how="inner", nulls_equal=True, suffix="_other", maintain_order="left")
     tools = pl.col("tool").is_not_null(), pl.col("tool_other").is_not_null()
@@ -170,15 +170,15 @@ def compared_tensors(ours: Dataset, reference: Dataset, *, is_rolled: bool = Fal
     fit = fit.with_columns(printed=tools[0] & tools[1] & ~hashed)
     fit = fit.with_columns(equal=_equal_bits(fit)).filter(pl.col("equal").is_not_null())
     sampled = _with_distances(fit, SampleRows(ours), SampleRows(reference), is_rolled=is_rolled)
-    told = pl.when("equal").then(0.0).when(tools[0] | tools[1]).then(printed_distance()).otherwise("off")
+    distance = pl.when("equal").then(0.0).when(tools[0] | tools[1]).then(printed_distance()).otherwise("off")
     same_nan = (pl.col("nan") > 0) & (pl.col("nan") == pl.col("nan_other")) & (pl.col("off") == 0)
-    table = sampled.with_columns(off=told).with_columns(equal=pl.col("equal") | same_nan.fill_null(value=False))
+    table = sampled.with_columns(off=distance).with_columns(equal=pl.col("equal") | same_nan.fill_null(value=False))
     table = table.with_columns(other_row="row_other", limit=pl.lit(None, pl.Float64)).drop("own", "own_other")
     lost = [
-        one.join(rest, on=keys, how="anti", nulls_equal=True).select(
-            *KEY, "numel", "rank", "row", "order", ours=pl.lit(own)
+        side.join(rest, on=keys, how="anti", nulls_equal=True).select(
+            *KEY, "numel", "rank", "row", "order", ours=pl.lit(is_ours)
         )
-        for one, rest, own in ((a, b, True), (b, a, False))
+        for side, rest, is_ours in ((a, b, True), (b, a, False))
     ]
     sites = set(a["site"].unique()) & set(b["site"].unique())
     return ComparedTensors(table, pl.concat(lost).filter(pl.col("site").is_in(list(sites))), ranked)
@@ -191,32 +191,32 @@ def _with_distances(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows, 
     looked = np.arange(fit.height) if is_rolled else np.flatnonzero(~equal)
     for begin in range(0, len(looked), BLOCK_ROWS):
         rows = looked[begin : begin + BLOCK_ROWS]
-        mine, other, held = _samples(fit[rows], ours, reference)
-        off[rows] = np.where(equal[rows], 0.0, _distance(mine, other, held))
+        mine, other, sampled = _samples(fit[rows], ours, reference)
+        off[rows] = np.where(equal[rows], 0.0, _distance(mine, other, sampled))
         if is_rolled:
-            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, held)
+            rolled[rows] = _distance(np.roll(mine, 7, axis=1), other, sampled)
     return fit.with_columns(off=pl.Series(off), rolled=pl.Series(rolled))
 
 
 def _equal_bits(fit: pl.DataFrame) -> pl.Series:
     """Whether tensors are equal: bit for bit by hashes, by all that another tool printed of both, else by their
     statistics up to the last printed digit; null where nothing can be compared."""
-    told = pl.when("printed").then(is_printed_equal()).otherwise(pl.col("hash") == pl.col("hash_other"))
-    found = fit.select(told).to_series()
-    rest = np.flatnonzero(found.is_null().to_numpy())
+    is_equal = pl.when("printed").then(is_printed_equal()).otherwise(pl.col("hash") == pl.col("hash_other"))
+    equal = fit.select(is_equal).to_series()
+    rest = np.flatnonzero(equal.is_null().to_numpy())
     if len(rest):
-        found = found.scatter(rest, _equal_statistics(fit[rest]))
-    return found & fit["dtype"].eq_missing(fit["dtype_other"])
+        equal = equal.scatter(rest, _equal_statistics(fit[rest]))
+    return equal & fit["dtype"].eq_missing(fit["dtype_other"])
 
 
 def _equal_statistics(fit: pl.DataFrame) -> pl.Series:
     """Whether the statistics that both have are equal; null where they have none in common."""
-    told = [fit.select(name, other=f"{name}_other").rows() for name in _STATISTICS]
-    found = []
-    for pairs in zip(*told, strict=True):
-        known = [(one, other) for one, other in pairs if one is not None and other is not None]
-        found.append(all(_alike(one, other) for one, other in known) if known else None)
-    return pl.Series(found, dtype=pl.Boolean)
+    columns = [fit.select(name, other=f"{name}_other").rows() for name in _STATISTICS]
+    equal = []
+    for pairs in zip(*columns, strict=True):
+        known = [(ours_value, other) for ours_value, other in pairs if ours_value is not None and other is not None]
+        equal.append(all(_alike(ours_value, other) for ours_value, other in known) if known else None)
+    return pl.Series(equal, dtype=pl.Boolean)
 
 
 def _alike(one: float, other: float) -> bool:
@@ -271,26 +271,26 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
 
 def _samples(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows) -> tuple[Floats, Floats, Floats]:
     """Samples of both runs, and 1.0 where both have one."""
-    held = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
-    return _joined(ours, fit["own"]), _joined(reference, fit["own_other"]), held.astype(np.float64)
+    sampled = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
+    return _joined(ours, fit["own"]), _joined(reference, fit["own_other"]), sampled.astype(np.float64)
 
 
-def _joined(samples: SampleRows, own: pl.Series) -> Floats:
+def _joined(samples: SampleRows, rows: pl.Series) -> Floats:
     """The samples of rows; of lists of rows, the shards of a tensor, each sample from the shard that holds it."""
-    if not isinstance(own.dtype, pl.List):
-        return samples.take(own)[0]
-    begins = np.cumsum(np.append(0, own.list.len().to_numpy()[:-1]))
-    found: Floats = np.fmax.reduceat(samples.take(own.explode())[0], begins)
-    return found
+    if not isinstance(rows.dtype, pl.List):
+        return samples.take(rows)[0]
+    begins = np.cumsum(np.append(0, rows.list.len().to_numpy()[:-1]))
+    largest: Floats = np.fmax.reduceat(samples.take(rows.explode())[0], begins)
+    return largest
 
 
-def _distance(mine: Floats, other: Floats, held: Floats) -> Floats:
+def _distance(mine: Floats, other: Floats, sampled: Floats) -> Floats:
     """Norm of the difference of samples as a share of the norm of the reference; infinite where only one is finite."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        one, two = np.where(held > 0, mine, 0.0), np.where(held > 0, other, 0.0)
-        alike = (np.isnan(one) & np.isnan(two)) | (one == two)
-        gap = np.where(alike, 0.0, one - two)
-        norm = np.sqrt((np.where(np.isfinite(two), two, 0.0) ** 2).sum(axis=1))
+        ours, theirs = np.where(sampled > 0, mine, 0.0), np.where(sampled > 0, other, 0.0)
+        alike = (np.isnan(ours) & np.isnan(theirs)) | (ours == theirs)
+        gap = np.where(alike, 0.0, ours - theirs)
+        norm = np.sqrt((np.where(np.isfinite(theirs), theirs, 0.0) ** 2).sum(axis=1))
         off = np.sqrt((np.nan_to_num(gap, nan=np.inf) ** 2).sum(axis=1))
         return np.where(off == 0, 0.0, off / norm)
 
@@ -321,18 +321,18 @@ def coarseness(dtypes: pl.Series, others: pl.Series) -> float:
     Responses to a change of half an epsilon grow with the epsilon; the coarsest tensor of a run drives the others.
     It is at least 1.
     """
-    own, other = _roundoffs(dtypes), _roundoffs(others)
-    known = (own > 0) & (other > 0)
-    return max(1.0, float((own[known] / other[known]).max(initial=1.0)))
+    ours, other = _roundoffs(dtypes), _roundoffs(others)
+    known = (ours > 0) & (other > 0)
+    return max(1.0, float((ours[known] / other[known]).max(initial=1.0)))
 
 
-def sampling_slack(held: Floats) -> Floats:
+def sampling_slack(counts: Floats) -> Floats:
     """Factor of the limit of a norm that is estimated from so many samples instead of all; 1 for all of them.
 
     The estimate of a root mean square from h independent samples has a relative deviation of 1 / sqrt(2h); three of
     them are allowed for.
     """
-    slack: Floats = (1 + 3 / np.sqrt(2 * np.maximum(held, 1))) / (1 + 3 / np.sqrt(2 * MOST_SAMPLES))
+    slack: Floats = (1 + 3 / np.sqrt(2 * np.maximum(counts, 1))) / (1 + 3 / np.sqrt(2 * MOST_SAMPLES))
     return slack
 
 
@@ -353,10 +353,10 @@ def differing(table: pl.DataFrame, judged: bool) -> pl.DataFrame:
     return table.filter(pl.col("off") > pl.col("limit")) if judged else table.filter(~pl.col("equal"))
 
 
-def difference_origins(found: ComparedTensors, *, judged: bool = False) -> list[list[DifferenceOrigin]]:
+def difference_origins(compared: ComparedTensors, *, judged: bool = False) -> list[list[DifferenceOrigin]]:
     """The first differing tensor of each rank that nobody else brought in, those at the same place together; in
     program order. If `judged`, those beyond their limits, else all that are not equal."""
-    table = found.table.with_columns(is_in=pl.col("slot").str.starts_with("in"), is_source=_is_source())
+    table = compared.table.with_columns(is_in=pl.col("slot").str.starts_with("in"), is_source=_is_source())
     bad = differing(table, judged)
     if bad.is_empty():
         return []
@@ -371,12 +371,15 @@ def difference_origins(found: ComparedTensors, *, judged: bool = False) -> list[
     sent = table.filter(pl.col("op") == "send")
     wrong = set(bad["row"].to_list())
     firsts = [
-        DifferenceOrigin.of(one, right.get(one["rank"]), same, sent, wrong) for one in first.iter_rows(named=True)
+        DifferenceOrigin.of(origin, right.get(origin["rank"]), same, sent, wrong)
+        for origin in first.iter_rows(named=True)
     ]
-    own = [one for one in firsts if not one.is_brought]
+    made_here = [origin for origin in firsts if not origin.is_brought]
     places: dict[tuple[object, ...], list[DifferenceOrigin]] = {}
-    for one in sorted(own or firsts, key=lambda one: (one.first["step"] or 0, one.first["order"] or 0)):
-        places.setdefault(tuple(one.first[name] for name in _PLACE), []).append(one)
+    for origin in sorted(
+        made_here or firsts, key=lambda origin: (origin.first["step"] or 0, origin.first["order"] or 0)
+    ):
+        places.setdefault(tuple(origin.first[name] for name in _PLACE), []).append(origin)
     return list(places.values())[:SINGLE_ROOTS]
 
 
@@ -389,8 +392,8 @@ def _updated(table: pl.DataFrame, first: pl.DataFrame) -> pl.DataFrame:
     key, rest = ["rank", "step", "name"], ["site", "micro", "op", "lane", "occurrence"]
     new = first.filter(pl.col("site") == "optimizer").select(*key, *rest).unique(key)
     gradient = (pl.col("site") == "gradient") & ~pl.col("is_in")
-    given = table.filter(gradient | (pl.col("site") == "parameter")).drop(rest).with_columns(is_in=pl.lit(value=True))
-    return given.join(new, on=key, nulls_equal=True)
+    inputs = table.filter(gradient | (pl.col("site") == "parameter")).drop(rest).with_columns(is_in=pl.lit(value=True))
+    return inputs.join(new, on=key, nulls_equal=True)
 
 
 def _is_source() -> pl.Expr:
@@ -438,10 +441,10 @@ class DifferenceOrigin:
         inputs = here.filter(pl.col("is_in"))
         others = _others(sent, first) if first["site"] == "p2p" else inputs.filter(~mine)
         brought = not wrong.isdisjoint(others["row"])
-        own = not wrong.isdisjoint(inputs.filter(mine)["row"])
+        is_wrong_input = not wrong.isdisjoint(inputs.filter(mine)["row"])
         is_moved = first["site"] in ("collective", "p2p") and not first["is_in"]
-        exact = not first["is_in"] and not inputs.is_empty() and not own and not brought
-        return cls(first, exact, is_moved and brought and not own, before, tuple(inputs["row"].to_list()))
+        exact = not first["is_in"] and not inputs.is_empty() and not is_wrong_input and not brought
+        return cls(first, exact, is_moved and brought and not is_wrong_input, before, tuple(inputs["row"].to_list()))
 
 
 def _others(table: pl.DataFrame, first: dict[str, object]) -> pl.DataFrame:

@@ -52,12 +52,12 @@ def find_nonfinite(dataset: Dataset, units: CollectiveUnits) -> NonFiniteSource:
     explained = _brought(dataset, units, bad, first)
     sources = first.filter(~pl.col("rank").is_in(list(explained)))
     sources = sources.filter(pl.col("step").fill_null(0) == sources["step"].fill_null(0).min())
-    made = _lost_in_sum(dataset, units, bad) or _made(dataset, sources)
+    broken = _lost_in_sum(dataset, units, bad) or _made(dataset, sources)
     ways: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for rank, way in explained.items():
         ways[way].append(rank)
     path = tuple(f"{ranks_text(ranks)} got it in {where} from rank {source}" for (source, where), ranks in ways.items())
-    return NonFiniteSource(made, dataset.tensors.height, bool(bad["is_nan"].any()), path)
+    return NonFiniteSource(broken, dataset.tensors.height, bool(bad["is_nan"].any()), path)
 
 
 def _lost_in_sum(dataset: Dataset, units: CollectiveUnits, bad: pl.DataFrame) -> list[BrokenRule]:
@@ -92,11 +92,11 @@ def _brought(
     groups = dict(
         dataset.groups.select("group", pl.coalesce(pl.col("description").replace("", None), "name")).iter_rows()
     )
-    own = units.rows.join(first.select("row"), on="row", how="semi").filter("is_out")
-    calls = own.select("group", "call", "op", "unit", "rank", out_row="row")
+    received = units.rows.join(first.select("row"), on="row", how="semi").filter("is_out")
+    calls = received.select("group", "call", "op", "unit", "rank", out_row="row")
     brought = units.rows.filter(~pl.col("is_out")).join(bad.select("row"), on="row", how="semi")
     pairs = calls.join(brought.select("unit", source="rank"), on="unit").filter(pl.col("rank") != pl.col("source"))
-    found = {
+    peers = {
         rank: (source, f"{op}{f' #{call}' if call >= 0 else ''} of {groups.get(group) or group}")
         for rank, source, op, call, group in pairs.sort("rank", "source", descending=True)
         .select("rank", "source", "op", "call", "group")
@@ -106,8 +106,8 @@ def _brought(
         first.filter((pl.col("op") == "recv") & pl.col("peer").is_not_null()).select("rank", "peer").iter_rows()
     ):
         if not bad.filter((pl.col("rank") == peer) & (pl.col("op") == "send") & (pl.col("peer") == rank)).is_empty():
-            found[rank] = (peer, "a recv")
-    return dict(sorted(found.items()))
+            peers[rank] = (peer, "a recv")
+    return dict(sorted(peers.items()))
 
 
 def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
@@ -126,8 +126,8 @@ def _made(dataset: Dataset, sources: pl.DataFrame) -> list[BrokenRule]:
         what = before["name"] or before["op"] or before["site"]
         last = f"the last finite row before is {before['slot']} of {before['site']} {what}"
     in_batch = "it is in the batch: the data hold it"
-    made = in_batch if row["site"] == "batch" else "it was made there, or before and not recorded"
-    note = f"all ranks hold one at the same step: {last}" if everybody else f"{made}; {last}"
+    origin = in_batch if row["site"] == "batch" else "it was made there, or before and not recorded"
+    note = f"all ranks hold one at the same step: {last}" if everybody else f"{origin}; {last}"
     if shared:
         note = f"the tool may reduce a value over a group, so another member may hold it; {last}"
     certain = alone and not shared
@@ -180,8 +180,8 @@ class ValueSpread:
                 if at == len(orders):
                     continue
                 event = int(events[at])
-                own = slice(int(ends[event - 1]) if event else 0, int(ends[event]))
-                for other, when in zip(ranks[own].tolist(), when_got[own].tolist(), strict=True):
+                span = slice(int(ends[event - 1]) if event else 0, int(ends[event]))
+                for other, when in zip(ranks[span].tolist(), when_got[span].tolist(), strict=True):
                     if when < first.get(other, _NEVER):
                         first[other] = when
                         heappush(queue, (when, other))
@@ -189,17 +189,17 @@ class ValueSpread:
 
     def origins(self, broken: BrokenRule) -> dict[int, int]:
         """The ranks that hold wrong values because of a broken rule, and their orders there."""
-        own = self._orders([broken.row, *broken.rows])
+        orders = self._orders([broken.row, *broken.rows])
         wrong = broken.ranks or broken.candidates or broken.members
-        at = max(own.values(), default=0)
-        return {rank: own.get(rank, at) for rank in wrong}
+        at = max(orders.values(), default=0)
+        return {rank: orders.get(rank, at) for rank in wrong}
 
     def is_after(self, reached: dict[int, int], other: BrokenRule) -> bool:
         """Whether any rank of `other` holds wrong values before its own row."""
-        own = self._orders([other.row, *other.rows])
-        return any(reached.get(rank, _NEVER) <= order for rank, order in own.items())
+        orders = self._orders([other.row, *other.rows])
+        return any(reached.get(rank, _NEVER) <= order for rank, order in orders.items())
 
     def _orders(self, rows: list[int]) -> dict[int, int]:
         """The order of the last of these rows of each rank."""
-        told = self.dataset.tensors.select("rank", "order")[rows].drop_nulls()
-        return dict(told.iter_rows())
+        orders = self.dataset.tensors.select("rank", "order")[rows].drop_nulls()
+        return dict(orders.iter_rows())

@@ -145,21 +145,21 @@ def _argument(args: list[Any], named: dict[str, Any], place: tuple[str, int]) ->
     return named[name] if name in named else args[position] if position < len(args) else None
 
 
-def _pieces(value: Any, told: dict[str, Any]) -> Iterator[CallRow]:
+def _pieces(value: Any, columns: dict[str, Any]) -> Iterator[CallRow]:
     """A tensor, or the slices of a list of them, one for each member."""
     if isinstance(value, dict) and "shape" in value:
-        yield CallRow(value, told)
+        yield CallRow(value, columns)
     elif isinstance(value, list):
-        for member, one in enumerate(value[:RANK_LIMIT]):
-            if isinstance(one, dict) and "shape" in one:
-                yield CallRow(one, told | {"slice": member})
+        for member, piece in enumerate(value[:RANK_LIMIT]):
+            if isinstance(piece, dict) and "shape" in piece:
+                yield CallRow(piece, columns | {"slice": member})
 
 
 def _ranks_in(value: Any, depth: int = 0) -> Members | None:
     if isinstance(value, dict):
         return rank_list(value.get("group_ranks"))
     if isinstance(value, list) and depth < MOST_DEPTH:
-        return next((found for one in value if (found := _ranks_in(one, depth + 1)) is not None), None)
+        return next((ranks for part in value if (ranks := _ranks_in(part, depth + 1)) is not None), None)
     return None
 
 
@@ -247,31 +247,31 @@ def _add_entry(rows: RecordRows, groups: GroupCalls, entry: CallEntry, raw: msgs
     if not isinstance(record, dict):
         rows.lost["entries that cannot be read"] += 1
         return
-    told: dict[str, Any] = {"stack_id": entry.number}
+    facts: dict[str, Any] = {"stack_id": entry.number}
     if record.get("is_recompute") is True:
-        told["recompute"] = True
+        facts["recompute"] = True
     if entry.name.endswith(_GRADIENTS):
         module = _module(entry.name.removesuffix(_GRADIENTS))
         firsts = {key: value[0] if isinstance(value, list) and value else value for key, value in record.items()}
-        for key, found in _tensors(firsts):
-            _add(rows, entry, found, told | {"site": "gradient", "name": f"{module}.{key}", "slot": "in0"})
+        for key, tensor_of_key in _tensors(firsts):
+            _add(rows, entry, tensor_of_key, facts | {"site": "gradient", "name": f"{module}.{key}", "slot": "in0"})
         return
     match = _NAME.fullmatch(entry.name)
     if match is None:
         rows.lost["entries with a name of another form"] += 1
         return
     kind, _, api = match[1].partition(".")
-    told["occurrence"] = min(int(match[3] or match[4]), (1 << 31) - 1)
+    facts["occurrence"] = min(int(match[3] or match[4]), (1 << 31) - 1)
     if kind == "Distributed":
         for tensor, columns in groups.rows(api, record):
-            _add(rows, entry, tensor, told | columns)
+            _add(rows, entry, tensor, facts | columns)
     elif kind in ("Module", "Cell"):
         module = _module(match[1])
         for key, tensor in _tensors(record.get("parameters")):
-            _add(rows, entry, tensor, told | {"site": "parameter", "name": f"{module}.{key}", "slot": "in0"})
-        _add_flow(rows, entry, record, told | {"name": module, "site": match[2] or match[5]})
+            _add(rows, entry, tensor, facts | {"site": "parameter", "name": f"{module}.{key}", "slot": "in0"})
+        _add_flow(rows, entry, record, facts | {"name": module, "site": match[2] or match[5]})
     elif not UNSET.search(api):
-        _add_flow(rows, entry, record, told | {"name": match[1], "site": match[2] or match[5]}, _WRITES.search(api))
+        _add_flow(rows, entry, record, facts | {"name": match[1], "site": match[2] or match[5]}, _WRITES.search(api))
 
 
 def _module(name: str) -> str:
@@ -280,13 +280,13 @@ def _module(name: str) -> str:
 
 
 def _add_flow(
-    rows: RecordRows, entry: CallEntry, record: dict[str, Any], told: dict[str, Any], writes: object = None
+    rows: RecordRows, entry: CallEntry, record: dict[str, Any], columns: dict[str, Any], writes: object = None
 ) -> None:
     """Adds inputs, then outputs; the backward pass has no arguments by name."""
     for key, slot in (("input_args", "in"), ("input_kwargs", "in_"), ("input", "in"), ("output", "out")):
-        for place, found in _tensors(record.get(key)):
+        for place, tensor in _tensors(record.get(key)):
             if not writes or slot == "out":
-                _add(rows, entry, found, told | {"slot": slot + place})
+                _add(rows, entry, tensor, columns | {"slot": slot + place})
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -295,20 +295,20 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]]]
         yield "0", value
         return
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in items:
-        if isinstance(one, dict) and "shape" in one and "dtype" in one:
-            yield str(key), one
-        elif isinstance(one, dict | list) and depth < MOST_DEPTH:
-            yield from ((f"{key}.{place}", found) for place, found in _tensors(one, depth + 1))
+    for key, part in items:
+        if isinstance(part, dict) and "shape" in part and "dtype" in part:
+            yield str(key), part
+        elif isinstance(part, dict | list) and depth < MOST_DEPTH:
+            yield from ((f"{key}.{place}", tensor) for place, tensor in _tensors(part, depth + 1))
 
 
-def _add(rows: RecordRows, entry: CallEntry, tensor: dict[str, Any], told: dict[str, Any]) -> None:
+def _add(rows: RecordRows, entry: CallEntry, tensor: dict[str, Any], columns: dict[str, Any]) -> None:
     """Adds a tensor with its statistics."""
     shape = sizes_of(tensor.get("shape"))
     count = count_of(shape)
     low, high, mean, norm = (real(tensor.get(key)) for key in ("Min", "Max", "Mean", "Norm"))
     rows.add(
-        entry.line, **told, dtype=short_dtype(tensor.get("dtype")), shape=shape, numel=count, md5=_mark(tensor),
+        entry.line, **columns, dtype=short_dtype(tensor.get("dtype")), shape=shape, numel=count, md5=_mark(tensor),
         **statistics(low, high, mean, norm, count),
     )  # fmt: skip
 
@@ -371,25 +371,25 @@ def stack_document_from(header: dict[str, Any]) -> StackDocument:
 def decode_stack_document(data: bytes) -> StackDocument:
     """The stacks of a stack.json, or the number of entries of a construct.json. Raises NotThisKindError without any."""
     try:
-        told = orjson.loads(data)
+        document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise NotThisKindError(f"a file of msprobe that cannot be read, or is cut off: {error}") from error
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         raise NotThisKindError("a file of msprobe that holds no mapping")
-    found = StackDocument()
-    for names, value in _named(told):
-        if isinstance(value, list) and all(isinstance(one, str) and one.startswith("File ") for one in value):
+    stacks = StackDocument()
+    for names, value in _named(document):
+        if isinstance(value, list) and all(isinstance(text, str) and text.startswith("File ") for text in value):
             frames = [frame for line in value[:MOST_FRAMES] if (frame := _frame(line)) is not None]
-            found.places.update(dict.fromkeys(names, len(found.stacks)))
-            found.stacks.append(frames)
+            stacks.places.update(dict.fromkeys(names, len(stacks.stacks)))
+            stacks.stacks.append(frames)
         else:
-            found.others += len(names)
-    return found
+            stacks.others += len(names)
+    return stacks
 
 
-def _named(told: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
+def _named(document: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
     """Values with the names of their entries."""
-    for key, value in told.items():
+    for key, value in document.items():
         if key.isdigit() and isinstance(value, list) and len(value) == 2 and isinstance(value[0], list):
             yield [safe_text(name) or "" for name in value[0] if isinstance(name, str)], value[1]
         else:
@@ -398,10 +398,10 @@ def _named(told: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
 
 def _frame(line: str) -> StackFrame | None:
     match = _LINE.match(line)
-    own = match is not None and _OWN_FILES in match[1]
+    is_msprobe = match is not None and _OWN_FILES in match[1]
     return (
         None
-        if match is None or own
+        if match is None or is_msprobe
         else StackFrame(safe_text(match[3]) or "", safe_text(match[1]) or "", int(match[2]))
     )
 
@@ -453,7 +453,7 @@ def _columns(row: dict[str, Any]) -> dict[str, Any] | None:
     micro = row.get("micro_step") or ""
     shape = sizes_of([int(n) for n in _NUMBER.findall(row.get("shape") or "")]) if row.get("shape") else None
     count, nans = count_of(shape), real(row.get("nans"))
-    told: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "step": int(step),
         "shape": shape,
         "numel": count,
@@ -462,7 +462,7 @@ def _columns(row: dict[str, Any]) -> dict[str, Any] | None:
         "nan": int(nans) if nans is not None and 0 <= nans < LARGEST else None,
     }
     low, high, mean, norm = (real(row.get(key)) for key in ("min", "max", "mean", "norm"))
-    return told | _site(name, row.get("scope") or "") | statistics(low, high, mean, norm, count)
+    return columns | _site(name, row.get("scope") or "") | statistics(low, high, mean, norm, count)
 
 
 def _site(name: str, scope: str) -> dict[str, Any]:

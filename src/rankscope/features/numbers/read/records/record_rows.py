@@ -73,12 +73,12 @@ class RecordRows:
     ) -> NumbersContent:
         """The content of the file, with a message about what is left out."""
         self._flush()
-        told = [f"{what}: {count:,}" for what, count in self.lost.items() if count] + self.ends
-        found = self._columns.content("; ".join(told) or None)
-        found.tool, found.calls = self.tool, list(calls)
-        found.groups = list(groups)
-        found.stacks = {number: [frame] for number, frame in (stacks or {}).items()}
-        return found
+        losses = [f"{what}: {count:,}" for what, count in self.lost.items() if count] + self.ends
+        numbers = self._columns.content("; ".join(losses) or None)
+        numbers.tool, numbers.calls = self.tool, list(calls)
+        numbers.groups = list(groups)
+        numbers.stacks = {number: [frame] for number, frame in (stacks or {}).items()}
+        return numbers
 
 
 def short_dtype(name: object) -> str | None:

@@ -65,7 +65,7 @@ def _add(rows: RecordRows, stacks: dict[int, StackFrame], name: str, line: int, 
     """Adds the inputs and the output of one operation."""
     if not name:
         return
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": name,
         "site": "backward" if fields.get("Phase", "").strip() == "backward" else "forward",
         "stack_id": line,
@@ -74,15 +74,15 @@ def _add(rows: RecordRows, stacks: dict[int, StackFrame], name: str, line: int, 
     if place is not None:
         stacks[line] = StackFrame(safe_text(place[3]) or "", safe_text(place[1]) or "", int(place[2]))
     for number, text in enumerate(_HASH.findall(fields.get("Input hashes", ""))[:MOST_INPUTS]):
-        rows.add(line, **told, slot=f"in{number}", **hash_columns(text))
+        rows.add(line, **facts, slot=f"in{number}", **hash_columns(text))
     shape = sizes_of([int(n) for n in _NUMBER.findall(fields.get("Shape", ""))]) if "Shape" in fields else None
     count = count_of(shape)
     low, high, mean, norm = (real(fields.get(key)) for key in ("Min", "Max", "Mean", "L2 norm"))
     hashes = _HASH.findall(fields.get("Output hash", ""))
-    told |= {"slot": "out0", "shape": shape, "numel": count, "dtype": short_dtype(fields.get("Dtype"))}
-    own = statistics(low, high, mean, norm, count)
+    facts |= {"slot": "out0", "shape": shape, "numel": count, "dtype": short_dtype(fields.get("Dtype"))}
+    summary = statistics(low, high, mean, norm, count)
     text = hashes[0] if len(hashes) == 1 else None
-    rows.add(line, **told, **(own | ({} if low is not None or text is None else hash_columns(text)) | _mark(text)))
+    rows.add(line, **facts, **(summary | ({} if low is not None or text is None else hash_columns(text)) | _mark(text)))
 
 
 def hash_columns(text: str) -> dict[str, Any]:
@@ -125,40 +125,42 @@ def decode_debug_text(data: bytes) -> NumbersContent:
             while modules and modules[-1][0] >= len(called[1]):
                 modules.pop()
             name = f"{modules[-1][1]}/{called[2]}" if modules else called[2]
-            told = {"name": name, "occurrence": counts[name], "stack_id": place or None}
+            columns = {"name": name, "occurrence": counts[name], "stack_id": place or None}
             counts[name] += 1
-            _add_call(rows, number, called[2], called[3], told)
+            _add_call(rows, number, called[2], called[3], columns)
         elif (module := _MODULE.match(line)) is not None:
-            modules = [one for one in modules if one[0] < len(module[1])] + [(len(module[1]), module[2])]
-        elif (found := _PLACE.match(line)) is not None:
+            modules = [outer for outer in modules if outer[0] < len(module[1])] + [(len(module[1]), module[2])]
+        elif (frame := _PLACE.match(line)) is not None:
             place = number
-            stacks[number] = StackFrame(safe_text(found[3]) or "", safe_text(found[1]) or "", int(found[2]))
+            stacks[number] = StackFrame(safe_text(frame[3]) or "", safe_text(frame[1]) or "", int(frame[2]))
     content = rows.content(stacks=stacks)
     if not content.rows:
         raise NotThisKindError("a text of DebugMode that holds no tensor")
     return content
 
 
-def _add_call(rows: RecordRows, line: int, op: str, rest: str, told: dict[str, Any]) -> None:
+def _add_call(rows: RecordRows, line: int, op: str, rest: str, columns: dict[str, Any]) -> None:
     """Adds the inputs and outputs of one operation."""
     if UNSET.search(op):
         return
     call, _, log = rest.partition("  # {")
     before, _, after = call.partition("  ->  ")
-    inside, _, given = log.rpartition("'hash': ")
+    inside, _, hashes_out = log.rpartition("'hash': ")
     library, _, word = op.partition("::")
     if library in ("c10d", "_c10d_functional") and (known := OPS.get(word.partition(".")[0])) is not None:
-        told = told | {"site": "collective", "op": known, "name": ""}
+        columns = columns | {"site": "collective", "op": known, "name": ""}
     else:
-        told = told | {"site": "forward"}
-    for slot, text, hashes in (("in", before, inside), ("out", after, given)):
+        columns = columns | {"site": "forward"}
+    for slot, text, hashes in (("in", before, inside), ("out", after, hashes_out)):
         tensors = _TENSOR.findall(text)[:MOST_TENSORS]
         marks = list(_marks(hashes, len(tensors)))
         for number, (dtype, sizes) in enumerate(tensors):
             shape = sizes_of([int(n) for n in re.findall(r"\d{1,15}", sizes)])
             mark = hash_columns(marks[number][1]) if marks and marks[number][0] == "l1" else {}
-            own = mark or ({"md5": f"xor:{marks[number][1]}"} if marks else {})
-            rows.add(line, **told, slot=f"{slot}{number}", dtype=dtype, shape=shape, numel=count_of(shape), **own)
+            hash_column = mark or ({"md5": f"xor:{marks[number][1]}"} if marks else {})
+            rows.add(
+                line, **columns, slot=f"{slot}{number}", dtype=dtype, shape=shape, numel=count_of(shape), **hash_column
+            )
 
 
 def _marks(text: str, count: int) -> Iterator[tuple[str, str]]:
@@ -196,7 +198,7 @@ _SITES = {
 
 def decode_inspect_log(data: bytes) -> NumbersContent:
     """The statistics of a log, those of one tensor and step in one row. Raises NotThisKindError without any."""
-    rows, told = RecordRows(INSPECT), dict[tuple[str, str, int], tuple[int, dict[str, float]]]()
+    rows, statistics_of = RecordRows(INSPECT), dict[tuple[str, str, int], tuple[int, dict[str, float]]]()
     for number, line in enumerate(io.BytesIO(data), 1):
         parts = _parts(line)
         named = _NAME.fullmatch(parts[0]) if parts is not None else None
@@ -204,11 +206,11 @@ def decode_inspect_log(data: bytes) -> NumbersContent:
             rows.lost["lines without a statistic of a tensor"] += bool(line.strip())
             continue
         value, key = real(parts[2]), (named[1], named[2], parts[1])
-        if value is not None and (key in told or len(told) < MOST_STATISTICS):
-            told.setdefault(key, (number, {}))[1][named[3]] = value
-    if not told:
+        if value is not None and (key in statistics_of or len(statistics_of) < MOST_STATISTICS):
+            statistics_of.setdefault(key, (number, {}))[1][named[3]] = value
+    if not statistics_of:
         raise NotThisKindError("a log of nvdlfw-inspect without a statistic of a tensor")
-    for (layer, tensor, step), (number, values) in told.items():
+    for (layer, tensor, step), (number, values) in statistics_of.items():
         site, slot = _SITES[tensor]
         low, high, mean, norm = (values.get(key) for key in ("min", "max", "mean", "l2_norm"))
         printed = statistics(low, high, mean, norm, None)
@@ -220,10 +222,10 @@ def _parts(line: bytes) -> tuple[str, int, str] | None:
     """Name, step and value of a line; None for any other line."""
     before, _, value = line[:LONGEST_LOG_LINE].rpartition(b"value=")
     head, _, step = before.rpartition(b"iteration=")
-    named, told = _HEAD.fullmatch(head.strip()), _STEP.fullmatch(step.strip())
-    if named is None or told is None:
+    named, step_match = _HEAD.fullmatch(head.strip()), _STEP.fullmatch(step.strip())
+    if named is None or step_match is None:
         return None
-    return named["name"].decode("utf-8", "replace"), int(told[0]), value.strip().decode("ascii", "replace")
+    return named["name"].decode("utf-8", "replace"), int(step_match[0]), value.strip().decode("ascii", "replace")
 
 
 MOST_STATISTICS = 1 << 20
