@@ -61,8 +61,8 @@ def with_rows(dataset: Dataset, rows: list[dict[str, Any]]) -> Dataset:
     """The dataset with rows of `compilations`, each a recompilation of `block` unless it says otherwise."""
     blank = {
         "rank": 0, "pid": 1, "what": "recompile", "compile_id": "0/1", "function": "block", "path": "/ws/net.py",
-        "code_line": 6, "reason": GUARD.format(4, 5), "error": "", "start_ns": None, "duration_ns": None, "is_open": False,
-        "hits": None, "misses": None, "file": 7000, "line": 1,
+        "code_line": 6, "reason": GUARD.format(4, 5), "error": "", "start_ns": None, "duration_ns": None,
+        "is_open": False, "hits": None, "misses": None, "file": 7000, "line": 1,
     }  # fmt: skip
     table = pl.DataFrame([{**blank, **row} for row in rows], schema=COMPILATIONS)
     return replace(dataset, compilations=table)

@@ -22,7 +22,7 @@ _TORCH_FILE = re.compile(
     r"|(?:_tensor|serialization)\.py)(?:/|$)"
     r"|(?:^|/)rankscope/capture/(?!demo/)|(?:^|/)torchinductor_[^/]+/|^<eval_with_key>"
 )
-"""Code that torch.compile writes counts as torch's, as do hooks of the capture, which stand between the job and torch."""
+"""Code that torch.compile writes counts as torch's, as do hooks of the capture, which stand between job and torch."""
 _NATIVE_FILE = re.compile(r"\.(?:c|cc|cpp|cxx|cu|cuh|h|hpp|so(?:\.\d+)*)$|^\?*$")
 _PYTHON_FILE = re.compile(
     r"(?:^|/)lib(?:64)?/python3[.\d]*/(?!(?:site|dist)-packages/)|^<frozen "

@@ -147,8 +147,8 @@ _ROWS = (
         severity="error", waited=True, gave_up=True,
     ),
     EventKind(
-        name="hccl-wait", failure="wait", meaning="HCCL gave up waiting for another member of a group", severity="error", waited=True,
-        gave_up=True,
+        name="hccl-wait", failure="wait", meaning="HCCL gave up waiting for another member of a group",
+        severity="error", waited=True, gave_up=True,
     ),
     EventKind(
         name="recompile", failure="recompiles",

@@ -19,6 +19,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.load import InputError, LoadOptions, load
 from rankscope.features.traces.perfetto import save_merged
 from rankscope.features.traces.read.recognition import looks_like_trace
+from rankscope.kinds.input_kinds import ENVIRONMENT
 from rankscope.parsers import environment
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.flight_recorder.decode import looks_like_dump
@@ -190,6 +191,6 @@ def test_keys_that_a_program_puts_before_the_events_do_not_hide_a_trace(key: str
 
 
 def test_no_size_limit_of_another_kind_refuses_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "ENVIRONMENT", replace(environment.ENVIRONMENT, most_bytes=100))
+    monkeypatch.setattr(environment, "ENVIRONMENT", replace(ENVIRONMENT, most_bytes=100))
     data = loaded(tmp_path, {"saved.json.gz": gzip.compress(b'{"kind": "x", ' + document(EVENTS, about(3))[1:])})
     assert data.files.select("kind", "rank").row(0) == ("torch-profiler", 3)
