@@ -65,7 +65,7 @@ def block(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
 def test_memory_in_pieces_gets_the_setting_that_its_torch_names(tmp_path: Path, prefix: str, name: str) -> None:
     told = steps(tmp_path, prefix + OOM.format("CUDA", "388.00", "GPU", name))
-    assert f"Set {name}=expandable_segments:True: 8.6 GiB are reserved and unused" in told
+    assert f"Set {name}=expandable_segments:True." in told
     assert told.count("expandable_segments") == 1 and "_dump_snapshot" in told
     assert first_command(told.split("\n")) == f"export {name}=expandable_segments:True"
     shown = block(tmp_path, prefix + OOM.format("CUDA", "388.00", "GPU", name))
@@ -93,7 +93,7 @@ def test_memory_of_an_npu_has_its_own_names(tmp_path: Path) -> None:
     [
         (4, "nvidia_peermem", "NCCL_IB_TIMEOUT"), (5, "another status", "nvidia_peermem"),
         (10, "remote access error", "NCCL_IB_TIMEOUT"), (12, "NCCL_IB_TIMEOUT=22", "nvidia_peermem"),
-        (13, "receiver was not ready", "nvidia_peermem"), (9, "ibstat", "nvidia_peermem"),
+        (13, "receiver was not ready", "nvidia_peermem"), (21, "ibstat", "nvidia_peermem"),
     ],
 )  # fmt: skip
 def test_each_status_of_infiniband_has_its_own(tmp_path: Path, status: int, has: str, lacks: str) -> None:

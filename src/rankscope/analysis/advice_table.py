@@ -16,7 +16,12 @@ PATTERNS: dict[str, frozenset[str]] = {
     "host-memory": frozenset({"host-allocation", "host-out-of-memory", "ray-memory", "memory-limit"}),
     "not-finite": frozenset({"nan-gradient", "nan-result"}),
     "kernel": frozenset({"illegal-access", "device-assert", "launch-failure"}),
-    "ib-other": frozenset({"ib-completion"}),
+    "ib-protection": frozenset({"ib-protection"}),
+    "ib-flushed": frozenset({"ib-flushed"}),
+    "ib-access": frozenset({"ib-remote-access"}),
+    "ib-retry": frozenset({"ib-retry-exceeded"}),
+    "ib-not-ready": frozenset({"ib-receiver-not-ready"}),
+    "ib-other": frozenset({"ib-completion", "ib-local"}),
     "died": frozenset({"segfault", "bus-error", "killed"}),
     "wait": frozenset({
         "watchdog-timeout", "blocking-wait-timeout", "hccl-timeout", "hccl-stream-timeout", "store-wait",
@@ -26,14 +31,6 @@ PATTERNS: dict[str, frozenset[str]] = {
     "watchdog": frozenset({"watchdog-stuck"}),
 }  # fmt: skip
 """Ids of known errors of each kind of failure; kinds of events and of findings tell theirs in their rows."""
-IB_STATUS: dict[int, str] = {
-    4: "ib-protection",
-    5: "ib-flushed",
-    10: "ib-access",
-    12: "ib-retry",
-    13: "ib-not-ready",
-}
-"""Status of a completion (ibv_wc_status) as a kind of failure."""
 COLLECTED = frozenset({"", "died", "wait", "watchdog"})
 """Kinds of failure about which dumps of flight recorders tell more."""
 
@@ -158,7 +155,7 @@ ADVICE: tuple[Advice, ...] = (
     Advice(failures=("ib-protection",), when="now",
            command="lsmod | grep -E 'nvidia_peermem|nv_peer_mem'; sudo lspci -vvv | grep -i acsctl{on}"),
     Advice(failures=("ib-access",), when="change",
-           says="Status 10 is a remote access error: the other end may not use that memory. Use one version of NCCL "
+           says="Statuses 9 to 11 come from the other end; 10 is a remote access error. Use one version of NCCL "
                 "and one "
                 "driver on both ends; NCCL_NET_GDR_LEVEL=0 to try without GPUDirect.",
            command="export NCCL_NET_GDR_LEVEL=0  # to try: no GPUDirect RDMA"),

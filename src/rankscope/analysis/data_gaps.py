@@ -22,7 +22,8 @@ MOST_GROUPS = 3
 def find_gaps(facts: Facts, hung: bool) -> list[Finding]:
     """Findings about the input files, and those of rules of installed packages."""
     findings: list[Finding] = []
-    for call in [kind.find for kind in FINDINGS.values() if kind.find]:
+    kinds = [kind for kind in FINDINGS.values() if kind.find]
+    for call in [kind.find for kind in kinds if not kind.find_in or facts.dataset.has_any((kind.find_in,))]:
         if is_of_package(call):
             # imported only where a package is installed
             from rankscope.analysis.package_findings import findings_of

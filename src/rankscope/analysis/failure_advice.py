@@ -11,7 +11,6 @@ import polars as pl
 
 from rankscope.analysis.advice_table import (
     ADVICE,
-    IB_STATUS,
     MARKS,
     PATTERNS,
     Advice,
@@ -31,7 +30,6 @@ _ALLOC_NAME = re.compile(r"try setting (PYTORCH_\w{0,8}ALLOC_CONF)=")
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12}) ([KMGT]?)i?B")
 _UNUSED = re.compile(r"([\d.]{1,12}) ([KMGT]?)i?B is reserved by PyTorch but unallocated")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_IB_STATUS = re.compile(r"(?:with (?:error|status=)\s?|\()(\d{1,2})\b")
 _SIGNAL = re.compile(r"exit ?code:? *-?(?:6|7|8|11|134|135|139)\b|SIGSEGV|SIGABRT|SIGBUS|signal (?:6|7|11)\b")
 _KILLED = re.compile(r"exit ?code:? *-?(?:9|137)\b|SIGKILL|signal 9\b")
 _NO_PY_SPY = re.compile(r"py-spy: (?:command )?not found")
@@ -75,8 +73,7 @@ class Situation:
         for pattern, kind in self.lines.select("pattern", "kind").iter_rows():
             failure = next((name for name, ids in PATTERNS.items() if pattern in ids), EVENTS[kind].failure)
             if failure:
-                status = _IB_STATUS.search(self.text) if failure == "ib-other" else None
-                return IB_STATUS.get(int(status[1]), failure) if status is not None else failure
+                return failure
         return ""
 
     @cached_property
@@ -174,13 +171,17 @@ _WORDS_OF_OURS = r'"(?:source|meaning|next|title)":"[^"]*"'
 
 
 def _advised(situation: Situation, finding: Finding) -> Finding:
-    steps = [situation.filled(row.says) for row in situation.rows() if row.says]
-    if not steps:
-        return finding
     # the rows say more than the table of known errors
     known = set(situation.lines["values"].str.json_path_match("$.next").drop_nulls())
+    # what the memory or the compiler of this job needs is said by its own rules
+    own = [step for step in finding.next_steps if step not in known]
+    explained = own if situation.failure in ("device-memory", "recompiles") else []
+    rows = [row for row in situation.rows() if row.says and not (explained and row.needs in ("gap", "no-gap"))]
+    steps = [situation.filled(row.says) for row in rows]
+    if not steps:
+        return finding
     kept = [step for step in _without_settings(finding.next_steps, situation) if step not in known]
-    return replace(finding, next_steps=tuple(dict.fromkeys((*steps, *kept))))
+    return replace(finding, next_steps=tuple(dict.fromkeys((*explained, *steps, *kept))))
 
 
 def _without_settings(steps: tuple[str, ...], situation: Situation) -> list[str]:

@@ -56,6 +56,8 @@ class FindingKind:
     find: str = ""
     """Function (facts, whether a hang was found) -> findings beside the causes, as "module:function" below `rankscope`;
     "" for findings of the analysis rules. Called in the order of the table."""
+    find_in: str = ""
+    """Table without which there is nothing to find."""
     status: Status = "hang"
     """Status of a verdict with such a finding first."""
     status_alone: Status = "hang"
@@ -200,7 +202,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
     FindingKind(
         name="memory-request-failed", worst="critical", status="failed", status_alone="failed", view="snapshots",
         meaning="a request for memory of a device found none, by the history of a memory snapshot",
-        find="features.memory.rules.snapshot_failures:failed_in_snapshots",
+        find="features.memory.rules.snapshot_failures:failed_in_snapshots", find_in="snapshots",
         clears="a later part of the history, in which the program goes on",
     ),
     FindingKind(
@@ -262,7 +264,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
     ),
     FindingKind(
         name="allocator-flush", worst="warning",
-        meaning="the allocator frees its cache and takes memory anew within steps, and the device waits for it",
+        meaning="the allocator frees its cache and takes memory again within steps, and the device waits for it",
     ),
     FindingKind(
         name="host-bound", worst="warning",

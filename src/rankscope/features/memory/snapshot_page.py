@@ -207,7 +207,7 @@ def _failure_lines(device: DeviceMemory) -> Iterator[tuple[str, str]]:
     yield "failed", f"{plural(facts['failures'], 'request')}, the last for {byte_count(facts['asked'])}{by}"
     held = f"{byte_count(facts['held_then'])} in tensors, {byte_count(facts['free'])} free by the driver"
     if facts["reserved_then"] is None:
-        yield "", f"then {held}; what was reserved is not told by the history"
+        yield "", f"then {held}; the history does not tell what was reserved"
     else:
         unused = facts["gaps_then"] + facts["cached_then"]
         yield (

@@ -1,1 +1,1 @@
-"""What a step would take without one worker, stage, link, or imbalance."""
+"""Time that a step would take without one worker, stage, link, or imbalance."""

@@ -18,9 +18,11 @@ import numpy as np
 import polars as pl
 
 from rankscope.features.whatif.model import Gain, Slowdown, WhatIf
-from rankscope.features.whatif.schedule import StepSchedule
 from rankscope.features.whatif.step_graph import Times
+from rankscope.features.whatif.step_schedule import StepSchedule
 
+DIGITS = 6
+"""Digits of ratios: sums of many durations differ in their last bits from run to run."""
 WORTH = 0.03
 """Smallest part of a step that is worth mending."""
 LEAST = {"sequence": 0.1}
@@ -43,7 +45,7 @@ MOST_SIMULATED = 1 << 25
 
 @dataclass(frozen=True)
 class _Levels:
-    """What is usual of each operation, shape (operations,)."""
+    """The usual duration of each operation, shape (operations,)."""
 
     took: Times
     typical: Times
@@ -74,7 +76,11 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     measured = float(schedule.measured_ns.mean())
     gains = [
         *_gains(schedule, levels, accused, step),
-        *([Gain("launch", (), None, "", 0, 1 - step / measured)] if schedule.named and measured > 0 else []),
+        *(
+            [Gain("launch", (), None, "", 0, round(float(1 - step / measured), DIGITS))]
+            if schedule.named and measured > 0
+            else []
+        ),
     ]
     stages, replicas = ops["stage"].n_unique(), ops["replica"].n_unique()
     lost = step - ideal
@@ -84,14 +90,24 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
     shown = _named(gains, measured / repeats, {} if schedule.named else LEAST)
     return WhatIf(
-        origin=origin, steps=len(base) * repeats if steps_known else 0, stages=stages, replicas=replicas,
-        measured_ns=round(measured / repeats), step_ns=round(step / repeats),
-        ideal_ns=round(ideal / repeats), slowdown=float(step / max(ideal, 1)),
-        worst_step=(int(per_step.argmax()), float(per_step.max())), workers=workers, by_replica=by["replica"],
-        by_stage=by["stage"], by_kind=by["what"], worst_workers=None if shares is None else float(shares[0]),
-        last_stage=None if shares is None or stages < 2 else float(shares[1]), correlation=levels.correlation,
+        origin=origin,
+        steps=len(base) * repeats if steps_known else 0,
+        stages=stages,
+        replicas=replicas,
+        measured_ns=round(measured / repeats),
+        step_ns=round(step / repeats),
+        ideal_ns=round(ideal / repeats),
+        slowdown=round(float(step / max(ideal, 1)), DIGITS),
+        worst_step=(int(per_step.argmax()), float(per_step.max())),
+        workers=workers,
+        by_replica=by["replica"],
+        by_stage=by["stage"],
+        by_kind=by["what"],
+        worst_workers=None if shares is None else round(float(shares[0]), DIGITS),
+        last_stage=None if shares is None or stages < 2 else round(float(shares[1]), DIGITS),
+        correlation=None if levels.correlation is None else round(levels.correlation, DIGITS),
         gains=shown,
-    )  # fmt: skip
+    )
 
 
 def _named(gains: list[Gain], measured: float, least: dict[str, float]) -> tuple[Gain, ...]:
@@ -117,8 +133,8 @@ def _kept(
     for at in range(0, len(rows), MOST_WORKERS):
         columns = [np.where(kept, levels.took, levels.typical) for _, kept in rows[at : at + MOST_WORKERS]]
         ratios += (schedule.graph.step_times(np.stack(columns, axis=1)).mean(axis=0) / max(ideal, 1)).tolist()
-    told = [Slowdown(name, ratio) for (name, _), ratio in zip(rows, ratios, strict=True)]
-    return tuple(sorted(told, key=lambda one: -one.ratio))
+    told = [Slowdown(name, round(ratio, DIGITS)) for (name, _), ratio in zip(rows, ratios, strict=True)]
+    return tuple(sorted(told, key=lambda one: (-one.ratio, len(one.name), one.name)))
 
 
 def _longest(schedule: StepSchedule, levels: _Levels, column: str, most: int) -> list[int]:
@@ -141,8 +157,8 @@ def _workers(
     first = sorted(bound, key=lambda rank: (-bound[rank], rank))
     rank = schedule.ops["rank"]
     exact = _kept(schedule, levels, [(str(one), (rank == one).to_numpy()) for one in first[:most]], ideal)
-    rest = tuple(Slowdown(str(one), bound[one]) for one in first[most:])
-    return tuple(sorted((*exact, *rest), key=lambda one: -one.ratio))
+    rest = tuple(Slowdown(str(one), round(bound[one], DIGITS)) for one in first[most:])
+    return tuple(sorted((*exact, *rest), key=lambda one: (-one.ratio, len(one.name), one.name)))
 
 
 def _levels(schedule: StepSchedule) -> _Levels:
@@ -209,7 +225,7 @@ def _correlation(ops: pl.DataFrame) -> float | None:
 
 
 def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], step: float) -> Iterator[Gain]:
-    """What each cause costs: the schedule without it, all else as recorded."""
+    """The cost of each cause: the schedule without it, all else as recorded."""
     ops = schedule.ops
     computes = (~ops["transfer"]).to_numpy()
     questions: list[tuple[Gain, Times]] = []
@@ -230,7 +246,7 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
         columns = np.stack([durations for _, durations in questions], axis=1)
         times = schedule.graph.step_times(columns).mean(axis=0)
         for (gain, _), without in zip(questions, times.tolist(), strict=True):
-            yield replace(gain, step_ns=round(without), share=float(1 - without / max(step, 1)))
+            yield replace(gain, step_ns=round(without), share=round(float(1 - without / max(step, 1)), DIGITS))
 
 
 def _slow_ranks(schedule: StepSchedule, levels: _Levels) -> tuple[int, ...]:

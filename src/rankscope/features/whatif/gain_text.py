@@ -1,4 +1,4 @@
-"""What would be gained, in words."""
+"""Gains of mending, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def gain_line(told: WhatIf, gain: Gain) -> str:
 
 
 def gain_noun(gain: Gain) -> str:
-    """What is mended."""
+    """The thing that is mended."""
     few = len(gain.ranks) <= MOST_LISTED_RANKS
     ranks = ranks_text(gain.ranks) if few else f"{len(gain.ranks):,} ranks"
     return {

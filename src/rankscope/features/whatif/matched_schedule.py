@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from rankscope.features.whatif.schedule import SCHEDULE, StepSchedule
 from rankscope.features.whatif.step_graph import StepGraph
+from rankscope.features.whatif.step_schedule import SCHEDULE, StepSchedule
 
 CALLS: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int64,

@@ -10,12 +10,12 @@ CAUSES = ("worker", "stage", "sequence", "link", "launch")
 """Slow ranks, stages of unequal work, sequences of unequal length, slow links, and time between operations that no
 operation explains."""
 ORIGINS = ("step-trace", "traces")
-"""What the durations are from."""
+"""Sources of the durations."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What would be gained if one thing were as usual; all else stays as it was recorded."""
+    """The gain if one thing were as usual; all else stays as it was recorded."""
 
     cause: str
     """One of CAUSES."""
@@ -72,7 +72,7 @@ class WhatIf:
     correlation: float | None
     """Of the times of forward and backward of one micro batch; None where too few are known."""
     gains: tuple[Gain, ...]
-    """What is worth mending, best first."""
+    """Causes that are worth mending, best first."""
 
     @property
     def cause(self) -> Gain | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from rankscope.features.whatif.schedule import SCHEDULE, StepSchedule
 from rankscope.features.whatif.step_graph import StepGraph
+from rankscope.features.whatif.step_schedule import SCHEDULE, StepSchedule
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 PARAMETERS, GRADIENTS, SEPARATE = "params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce"
@@ -133,7 +133,7 @@ def _parameters(ops: pl.DataFrame, computing: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last(ops: pl.DataFrame, computing: pl.DataFrame) -> tuple[pl.DataFrame, ...]:
-    """What follows the last computing of a worker, one behind the other; gradients go before it if it overlaps."""
+    """The operations behind the last computing of a worker, one behind the other; overlapping gradients before it."""
     overlaps = (ops["kind"] == SEPARATE).any()
     tail = (COLLECTION, LAYERNORM, EMBEDDING, SEPARATE if overlaps else GRADIENTS, CLIP, OPTIMIZER)
     places = {kind: place for place, kind in enumerate(tail, 1)}

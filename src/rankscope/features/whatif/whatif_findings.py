@@ -1,4 +1,4 @@
-"""What-if questions of a job, and findings on a trace of steps.
+"""Questions of what would be gained, and findings on a trace of steps.
 
 The headline of traces stays: what would be gained is asked about the ranks that it accuses.
 """
@@ -80,7 +80,7 @@ def _of_steps(dataset: Dataset, analysis: Analysis, told: WhatIf) -> Analysis:
 
 
 def _finding(told: WhatIf, cause: Gain) -> Finding:
-    """What makes steps longer: an accusation of ranks only if they alone are longer than their peers."""
+    """The cause of longer steps: an accusation of ranks only if they alone are longer than their peers."""
     shows = [slowdown_line(told)]
     if told.worst_workers is not None:
         shows.append(f"without the worst 3 % of workers {100 * told.worst_workers:.0f} % of that goes")
@@ -118,13 +118,14 @@ def _what(told: WhatIf, cause: Gain) -> str:
 
 
 _EXPLANATIONS = {
-    "worker": "All else as recorded, a step is simulated in which these ranks compute as long as the others of their "
+    "worker": "A simulated step keeps all else as recorded, and has these ranks compute as long as the others of their "
     "stage.",
-    "stage": "All else as recorded, a step is simulated in which all stages have equally much to compute. Each rank of "
+    "stage": "A simulated step keeps all else as recorded, and gives all stages equally much to compute. Each rank of "
     "the stage takes as long, so no rank is the cause.",
-    "sequence": "All else as recorded, a step is simulated in which all micro batches have equally much to compute. "
-    "What varies does so in forward and backward alike, and on no rank more than on others.",
-    "link": "All else as recorded, a step is simulated in which these transfers take as long as others of their kind.",
+    "sequence": "A simulated step keeps all else as recorded, and gives all micro batches equally much to compute. "
+    "Times vary in forward and backward alike, and on no rank more than on others.",
+    "link": "A simulated step keeps all else as recorded, and has these transfers take as long as "
+    "others of their kind.",
     "launch": "A step is simulated in which each operation begins when all that it waits for has ended.",
 }
 _STEPS = {

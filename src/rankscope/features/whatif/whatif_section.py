@@ -1,4 +1,4 @@
-"""What would be gained, in reports for people and programs."""
+"""Gains of mending, in reports for people and programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rankscope.report.blocks import Block, Bullets, Grid, Prose, Section
 from rankscope.report.json import Count, Rank, ReportPart, one_of
 from rankscope.schema import Dataset
 
-TITLE = "What would be gained, best first"
+TITLE = "Gains of mending, best first"
 MOST_SHOWN = 5
 """Most rows of a table for people."""
 NOTABLE = 1.005
@@ -22,7 +22,7 @@ NOTABLE = 1.005
 
 
 def section(_: Dataset, analysis: Analysis) -> Iterator[Section]:
-    """What is worth mending; nothing where all takes as long as is typical."""
+    """Causes that are worth mending; nothing where all takes as long as is typical."""
     told = WHAT_IF_RESULTS.find(analysis)
     if told is None or (not told.gains and told.origin != "step-trace"):
         return
@@ -43,9 +43,9 @@ def summary(told: WhatIf) -> list[str]:
     lines = [line[0].upper() + line[1:]]
     if told.slowdown > 1 + 2 * (NOTABLE - 1):
         parts = [("the worst 3 % of workers", told.worst_workers), ("the last stage", told.last_stage)]
-        shares = [f"{name} {100 * share:.0f} %" for name, share in parts if share is not None]
+        shares = [f"{100 * share:.0f} % of it goes without {name}" for name, share in parts if share is not None]
         if shares:
-            lines.append(f"Of that explain {', '.join(shares)}")
+            lines.append(", ".join(shares))
     return lines
 
 
@@ -61,7 +61,7 @@ def slowdown_rows(told: WhatIf) -> list[tuple[str, str]]:
 
 
 class GainObject(ReportPart):
-    """What would be gained if one thing were as usual."""
+    """The gain if one thing were as usual."""
 
     cause: Annotated[str, one_of(CAUSES)]
     ranks: Sequence[Rank]

@@ -240,7 +240,7 @@ def _decoded(stream: IO[bytes], head: bytes, place: _FilePlace) -> FileContent |
         # whoever saves a trace anew may put keys of his own before its events, which look like those of another kind
         stream, begin = _begin_of(stream, place)
         kinds = [TRACE] if _EVENTS.search(begin) is not None else kinds
-    elif not kinds and len(head) < place.size <= PASTE_BYTES and not place.part:
+    elif not kinds and len(head) < place.size <= PASTE_BYTES and not (place.part or place.depth or place.inner):
         stream, begin = _begin_of(stream, place)
         kinds = [kind for kind in INPUTS.values() if kind.begins_later and function(kind.begins_later)(begin)]
     if not kinds and head:

@@ -75,10 +75,10 @@ IB = (
         ("error 4, opcode 3, len 3, vendor err 81", "status 4", "nvidia_peermem"),
         ("status=IBV_WC_LOC_PROT_ERR(4) opcode=0 len=0 vendor err 81", "status 4", "nvidia_peermem"),
         ("status=12 opcode=0 len=0 vendor err 129", "nothing came back", "ibstat"),
-        ("error 10, opcode 1, len 0, vendor err 136", "status 10", "the peer"),
-        ("error 13, opcode 1, len 0, vendor err 135", "receiver was not ready", "process of the peer"),
+        ("error 10, opcode 1, len 0, vendor err 136", "status 10", "the other end"),
+        ("error 13, opcode 1, len 0, vendor err 135", "receiver was not ready", "process at the other end"),
         ("status=5 opcode=1 len=0 vendor err 249", "flushed", "another status"),
-        ("status=21 opcode=1 len=0 vendor err 1", "failed transfer over InfiniBand", "ibv_wc_status"),
+        ("status=21 opcode=1 len=0 vendor err 1", "failed transfer over InfiniBand", "ibstat"),
     ],
 )
 def test_each_status_of_infiniband_has_its_own_advice(status: str, says: str, step: str, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _message(log: LogFile, groups: LogGroups, event: Event, speaker: LogProcess 
 
 
 def _clock(stamp: Stamp | None) -> dict[str, bool]:
-    """What a printed time tells of its own: that it is UTC, or that it has no year."""
+    """The property that a printed time tells of itself: that it is UTC, or that it has no year."""
     if stamp is None:
         return {}
     return {**({"utc": True} if stamp.is_utc else {}), **({} if stamp.has_year else {"yearless": True})}

@@ -323,7 +323,7 @@ def _groups_of(lines: Sequence[LogLine]) -> dict[tuple[object, int], str]:
 
 
 def _steps(lines: Sequence[LogLine]) -> tuple[str, ...]:
-    """What to collect; variables of torch's watchdog do nothing for HCCL."""
+    """Advice on what to collect; variables of torch's watchdog do nothing for HCCL."""
     if any(line.pattern == "engine-call-timeout" for line in lines):
         return _ENGINE_STEPS
     return _HCCL_STEPS if any(line.values.get("layer") == "hccl" for line in lines) else _STEPS

@@ -1,4 +1,4 @@
-"""What NCCL chose when it started: interfaces and network, and what looks wrong about them."""
+"""Choices of NCCL when it started: interfaces and network, and what looks wrong about them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _unreachable_first(wrong: list[tuple[dict[str, Any], str, str]]) -> Finding:
 
 
 def _chosen(rows: list[dict[str, Any]]) -> Finding:
-    """What NCCL chose, of a log that ends in its start."""
+    """Choices of NCCL, of a log that ends in its start."""
     values: dict[str, str] = {}
     for row in rows:
         values.setdefault(row["name"], row["value"] or "")

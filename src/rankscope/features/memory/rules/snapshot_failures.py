@@ -82,8 +82,8 @@ def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["reserved_then"] is not None:
         unused = facts["gaps_then"] + facts["cached_then"]
         yield (
-            f"Of {byte_count(facts['reserved_then'])} reserved, {byte_count(unused)} were unused, in pieces of at most "
-            f"{byte_count(facts['largest_then'])}."
+            f"It had reserved {byte_count(facts['reserved_then'])}; {byte_count(unused)} were unused, in pieces of at "
+            f"most {byte_count(facts['largest_then'])}."
         )
         if unused >= facts["asked"]:
             yield "They would have been enough, but lay in pieces: fragmentation."

@@ -25,7 +25,6 @@ from rankscope.features.traces.rules.host_pieces import host_pieces
 from rankscope.features.traces.rules.host_time import ACTIVITIES, DATA_LOADING, HostTime
 from rankscope.text.wording import duration, plural, ranks_text
 
-HOST_BOUND, ALLOCATOR_FLUSH = "host-bound", "allocator-flush"
 FEWEST_STEPS = 2
 IDLE_SHARE = 0.5
 """Smallest share of a step for which the devices of a job that waits for its host idle."""
@@ -183,7 +182,7 @@ def _host_bound(idle: Sequence[HostShare], who: str) -> Finding:
         why = f"their hosts spend {time} of it in {cause}"
     next_step = _ADVICE.get(cause, f"Do {cause} less often, or beside the training (another thread or process).")
     return Finding(
-        kind=HOST_BOUND,
+        kind="host-bound",
         severity="warning",
         title=f"devices of {who} idle for {duration(lost)} of each step of {duration(step)} "
         f"({100 * lost / max(step, 1):.0f} %): {why}",
@@ -208,10 +207,10 @@ _MOST_QUOTED = 4
 def _flush(flushing: Sequence[HostShare], who: str) -> Finding:
     step, lost = _middle([s.step_ns for s in flushing]), _middle([s.allocator_ns for s in flushing])
     return Finding(
-        kind=ALLOCATOR_FLUSH,
+        kind="allocator-flush",
         severity="warning",
-        title=f"the allocator of {who} gives memory back and takes it anew within steps: {duration(lost)} of each step "
-        f"of {duration(step)} ({100 * lost / max(step, 1):.0f} %)",
+        title=f"the allocator of {who} gives memory back and takes it again within steps: {duration(lost)} of each "
+        f"step of {duration(step)} ({100 * lost / max(step, 1):.0f} %)",
         explanation="The cached memory did not serve a request, so that the allocator frees its cache and asks the "
         "driver again. Both wait until the device is done.",
         confidence="high",
