@@ -118,7 +118,7 @@ def test_the_report_says_who_asked_and_what_was_held(tmp_path: Path, capsys: pyt
     first = report["findings"][0]
     assert (first["kind"], first["culprit_ranks"], first["root_cause"]) == ("memory-request-failed", [3], True)
     assert "the driver had 7 MiB free, and 150 MiB were in tensors" in first["explanation"]
-    assert "Of 300 MiB reserved, 150 MiB were unused, in pieces of at most 60 MiB" in first["explanation"]
+    assert "It had reserved 300 MiB; 150 MiB were unused, in pieces of at most 60 MiB" in first["explanation"]
     assert "fragmentation" in first["explanation"] and "expandable_segments:True" in first["next_steps"][0]
     assert first["evidence"][0]["text"] == "60 MiB of 150 MiB in tensors by keys model.py:10"
     assert run(["report", str(path)]) == 1
