@@ -252,8 +252,8 @@ HELD = """
 import threading
 clock = next(thread for thread in threading.enumerate() if thread.name == "rankscope-stall")
 begun = clock._seen
-# a look comes behind the first time that the timer is wound
-wait(lambda: clock._seen != begun)
+# a look comes behind the first time that the timer is wound; while the clock waits, the timer runs
+wait(lambda: clock._seen != begun and clock._ended._cond._waiters)
 def held():
     ctypes.PyDLL(None).usleep(4_000_000)
 held()
