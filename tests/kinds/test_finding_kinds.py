@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import pytest
 
@@ -35,7 +36,8 @@ def test_every_finder_of_gaps_is_in_a_row() -> None:
 def test_a_finder_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, _ = samples.hang()
     assert [f.kind for f in analyse(dataset).findings if f.kind == "truncated-file"] == ["truncated-file"]
-    monkeypatch.delitem(FINDINGS.ours, "truncated-file")
+    # a row that is taken out and put back would stand last, in another order than in the published schemas
+    monkeypatch.setitem(FINDINGS.ours, "truncated-file", replace(FINDINGS["truncated-file"], find=""))
     assert "truncated-file" not in [f.kind for f in analyse(dataset).findings]
 
 
