@@ -60,9 +60,8 @@ ADVICE: tuple[Advice, ...] = (
            says="Set {alloc}=expandable_segments:True: {size} are reserved and unused, in pieces that are too small.",
            command="export {alloc}=expandable_segments:True"),
     Advice(failures=("device-memory",), needs="no-gap", launchers="-vllm -sglang", when="change",
-           says="Make a step smaller (micro batch, sequence length), recompute activations, or shard more (FSDP, "
-                "ZeRO 3); "
-                "{alloc}=expandable_segments:True helps only where much is reserved and unused.",
+           says="Make a step smaller (micro batch, sequence length), recompute activations, or shard more (FSDP, ZeRO "
+                "3); {alloc}=expandable_segments:True helps only where much is reserved and unused.",
            command="export {alloc}=expandable_segments:True  # helps only where much is reserved and unused"),
     Advice(failures=("device-memory",), launchers="vllm", when="change",
            says="Leave the server less to reserve: --gpu-memory-utilization 0.85, a smaller --max-model-len or "
@@ -75,10 +74,9 @@ ADVICE: tuple[Advice, ...] = (
                 "torch.cuda.memory._dump_snapshot('oom.pickle') where the error is caught; rankscope memory "
                 "oom.pickle.",
            command="# in the program: torch.cuda.memory._record_memory_history(max_entries=100000) at its start, and "
-                   "where "
-                   "the error is caught\n# "
-                   "torch.cuda.memory._dump_snapshot(f\"oom_rank_{{os.environ['RANK']}}.pickle\"); "
-                   "then: rankscope memory oom_rank_*.pickle"),
+                   "where the error is caught\n"
+                   "# torch.cuda.memory._dump_snapshot(f\"oom_rank_{{os.environ['RANK']}}.pickle\"); then: rankscope "
+                   "memory oom_rank_*.pickle"),
     Advice(failures=("device-memory",), backends="hccl",
            says="Record who holds the memory: torch_npu.npu.memory._record_memory_history() at the start, and "
                 "torch_npu.npu.memory._dump_snapshot('oom.pickle') where the error is caught."),
@@ -108,17 +106,16 @@ ADVICE: tuple[Advice, ...] = (
     # numbers
     Advice(failures=("not-finite",), needs="step", launchers="-vllm -sglang -deepspeed -accelerate -slurm -mpirun -ray",
            says="Record the tensors of the steps before it, which name the module and the rank where it begins: "
-                "rankscope.capture --numbers steps={first}-{step}; then rankscope numbers dumps."),
+                "torchrun ... -m rankscope.capture -o dumps --numbers steps={first}-{step} train.py; then rankscope "
+                "numbers dumps."),
     Advice(failures=("not-finite",),
-           says="Let autograd name the operation: torch.autograd.set_detect_anomaly(True) in the steps before it, "
-                "from the "
-                "last checkpoint.",
+           says="Let autograd name the operation: torch.autograd.set_detect_anomaly(True) in the steps before it, from "
+                "the last checkpoint.",
            command="# in the program, in the steps before it only (it is slow): "
                    "torch.autograd.set_detect_anomaly(True)"),
     Advice(failures=("not-finite",), when="change",
            says="If the gradient norm rose before: clip gradients, warm up longer, or lower the learning rate; in "
-                "float16, "
-                "try bfloat16; from one batch on, look at that batch."),
+                "float16, try bfloat16; from one batch on, look at that batch."),
     Advice(failures=("slower",), when="now",
            says="Record two windows of steps with torch's profiler on all ranks, one fast and one slow: rankscope diff "
                 "fast/ slow/ names what takes longer, and on which rank."),
@@ -128,9 +125,8 @@ ADVICE: tuple[Advice, ...] = (
            command="export TORCH_LOGS=recompiles,guards,graph_breaks  # which guard failed, for which size\n"
                    "export TORCH_TRACE=\"$PWD/dumps/compile\"  # for rankscope report, and for tlparse"),
     Advice(failures=("recompiles",), when="change",
-           says="If a size changes, call torch._dynamo.mark_dynamic(tensor, dimension) before the function, or pad "
-                "to a "
-                "few sizes."),
+           says="If a size changes, call torch._dynamo.mark_dynamic(tensor, dimension) before the function, or pad to "
+                "a few sizes."),
     # kernels
     Advice(failures=("kernel",), backends="-hccl -rccl -xccl",
            says="Set CUDA_LAUNCH_BLOCKING=1: the stack is then that of the kernel that failed.",
@@ -147,22 +143,20 @@ ADVICE: tuple[Advice, ...] = (
            command="export ASCEND_LAUNCH_BLOCKING=1  # the stack is then that of the operator that failed"),
     # InfiniBand, by the status of the completion
     Advice(failures=("ib-protection",), when="change",
-           says="Status 4 is a local protection error: the card may not reach the memory, so the link is not to "
-                "blame. Load "
-                "nvidia_peermem, switch ACS of the PCIe bridges off, or set NCCL_NET_GDR_LEVEL=0 to try without "
+           says="Status 4 is a local protection error: the card may not reach the memory, so the link is not to blame. "
+                "Load nvidia_peermem, switch ACS of the PCIe bridges off, or set NCCL_NET_GDR_LEVEL=0 to try without "
                 "GPUDirect.",
            command="export NCCL_NET_GDR_LEVEL=0  # to try: no GPUDirect RDMA"),
     Advice(failures=("ib-protection",), when="now",
            command="lsmod | grep -E 'nvidia_peermem|nv_peer_mem'; sudo lspci -vvv | grep -i acsctl{on}"),
     Advice(failures=("ib-access",), when="change",
-           says="Statuses 9 to 11 come from the other end; 10 is a remote access error. Use one version of NCCL "
-                "and one "
-                "driver on both ends; NCCL_NET_GDR_LEVEL=0 to try without GPUDirect.",
+           says="Statuses 9 to 11 come from the other end; 10 is a remote access error. Use one version of NCCL and "
+                "one driver on both ends; NCCL_NET_GDR_LEVEL=0 to try without GPUDirect.",
            command="export NCCL_NET_GDR_LEVEL=0  # to try: no GPUDirect RDMA"),
     Advice(failures=("ib-retry",), when="change",
            says="Status 12 means that nothing came back in time: the other end died, or the way to it is broken. See "
-                "first "
-                "whether the other process ended; then links and switches, and NCCL_IB_TIMEOUT=22 for a slow fabric.",
+                "first whether the other process ended; then links and switches, and NCCL_IB_TIMEOUT=22 for a slow "
+                "fabric.",
            command="export NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7  # only for a slow fabric"),
     Advice(failures=("ib-not-ready",), when="change",
            says="Status 13 means that the receiver was not ready: it is behind or gone. Look at the process at the "
@@ -174,15 +168,13 @@ ADVICE: tuple[Advice, ...] = (
            command="ibstat{on}; perfquery{on}; dmesg -T | grep -i mlx5 | tail -20{on}"),
     # waits, where no dump is
     Advice(failures=("wait", "watchdog"), backends="hccl", when="now",
-           says="The logs of HCCL tell who failed first: in ~/ascend/log/debug/plog of each host, the rank without "
-                "an error "
-                "EI0002, or with the earliest other one.",
-           command="grep -rnE 'ERROR|EI0002|EI0006|EJ0001' \"${{ASCEND_PROCESS_LOG_PATH:-$HOME/ascend/log}}\"/*/plog "
-                   "| head -60{on}"),
+           says="The logs of HCCL tell who failed first: in ~/ascend/log/debug/plog of each host, the rank without an "
+                "error EI0002, or with the earliest other one.",
+           command="grep -rnE 'ERROR|EI0002|EI0006|EJ0001' \"${{ASCEND_PROCESS_LOG_PATH:-$HOME/ascend/log}}\"/*/plog | "
+                   "head -60{on}"),
     Advice(failures=("wait", "watchdog"), backends="hccl",
            says="Set ASCEND_GLOBAL_LOG_LEVEL=1, ASCEND_PROCESS_LOG_PATH and HCCL_ENTRY_LOG_ENABLE=1, so that each "
-                "process "
-                "keeps its plog; HCCL_EXEC_TIMEOUT must be equal on all ranks.",
+                "process keeps its plog; HCCL_EXEC_TIMEOUT must be equal on all ranks.",
            command="export ASCEND_GLOBAL_LOG_LEVEL=1 ASCEND_GLOBAL_EVENT_ENABLE=1  # information, into the plog"),
     Advice(failures=("wait", "watchdog", "died"), launchers="vllm", when="now",
            says="Take stacks of the engine and its workers: pgrep -f VLLM:: lists them, py-spy dump --native reads "
@@ -199,16 +191,15 @@ ADVICE: tuple[Advice, ...] = (
     Advice(failures=("wait", "watchdog", "died"), launchers="sglang", when="now",
            says="Take stacks of its schedulers: pgrep -f sglang::scheduler lists them, py-spy dump --native reads one.",
            command="for p in $(pgrep -f 'sglang::scheduler'); do py-spy dump --native --pid \"$p\" > "
-                   "{into}/\"pyspy_$p.txt\"; "
-                   "done{on}"),
+                   "{into}/\"pyspy_$p.txt\"; done{on}"),
     Advice(failures=("wait", "watchdog", "died"), launchers="sglang",
            says="Start the server with SGLANG_LOG_FORWARD_ITERS=1, SGLANG_PYSPY_DUMP_BEFORE_CRASH=1 and "
                 "SGLANG_CUDA_COREDUMP=1.",
            command="export SGLANG_LOG_FORWARD_ITERS=1 SGLANG_PYSPY_DUMP_BEFORE_CRASH=1 SGLANG_CUDA_COREDUMP=1"),
     Advice(failures=("died",), launchers="ray", when="now",
            says="Ray keeps what the worker printed in /tmp/ray/session_latest/logs of its node.",
-           command="grep -lE 'pid[=:]? ?{pid}' /tmp/ray/session_latest/logs/*{on}; ls -t "
-                   "/tmp/ray/session_latest/logs | head"),
+           command="grep -lE 'pid[=:]? ?{pid}' /tmp/ray/session_latest/logs/*{on}; ls -t /tmp/ray/session_latest/logs "
+                   "| head"),
 )  # fmt: skip
 """Every next step; those of one failure in the order in which they are told."""
 

@@ -34,6 +34,11 @@ def span(before_ns: int, after_ns: int) -> str:
     return f"{number} -> {after}" if after.endswith(f" {unit}") else f"{before} -> {after}"
 
 
+def part_text(share: float) -> str:
+    """A part of a slowdown: "all", "none", or its percentage. Shares beyond 1 mean that a step gets shorter still."""
+    return "all" if share >= 0.995 else "none" if share < 0.005 else f"{100 * share:.0f} %"
+
+
 def slowdown_line(told: WhatIf) -> str:
     """The slowdown, and what it is of."""
     unit = "a step" if told.steps else "what was recorded"

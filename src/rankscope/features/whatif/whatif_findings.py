@@ -10,7 +10,7 @@ from dataclasses import replace
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding
 from rankscope.features.traces.rules.model import TRACE_RESULTS
-from rankscope.features.whatif.gain_text import gain_line, gain_noun, slowdown_line, span
+from rankscope.features.whatif.gain_text import gain_line, gain_noun, part_text, slowdown_line, span
 from rankscope.features.whatif.model import WHAT_IF_RESULTS, Gain, WhatIf
 from rankscope.features.whatif.step_graph import CircleError
 from rankscope.schema import Dataset
@@ -83,9 +83,9 @@ def _finding(told: WhatIf, cause: Gain) -> Finding:
     """The cause of longer steps: an accusation of ranks only if they alone are longer than their peers."""
     shows = [slowdown_line(told)]
     if told.worst_workers is not None:
-        shows.append(f"without the worst 3 % of workers {100 * told.worst_workers:.0f} % of that goes")
+        shows.append(f"without the worst 3 % of workers {part_text(told.worst_workers)} of that goes")
     if told.last_stage is not None:
-        shows.append(f"without what is special of the last stage {100 * told.last_stage:.0f} %")
+        shows.append(f"without what is special of the last stage {part_text(told.last_stage)} of that goes")
     if told.correlation is not None:
         shows.append(f"forward and backward of one micro batch correlate by {told.correlation:.2f}")
     evidence = tuple(Evidence(text) for text in (*shows, *(gain_line(told, gain) for gain in told.gains[1:])))
@@ -107,11 +107,9 @@ def _what(told: WhatIf, cause: Gain) -> str:
     if cause.cause == "worker":
         return f"{gain_noun(cause)} {'takes' if len(cause.ranks) == 1 else 'take'} longer than the others of the stage"
     if cause.cause == "stage":
-        return (
-            f"stage {cause.stage} of {told.stages} takes longer than the others, on all its ranks: nobody is to blame"
-        )
+        return f"stage {cause.stage} of {told.stages} takes longer on all its ranks, so nobody is to blame"
     if cause.cause == "sequence":
-        return "micro batches take unequally long, by the lengths of their sequences: nobody is to blame"
+        return "micro batches take unequally long, by the lengths of their sequences, so nobody is to blame"
     if cause.cause == "link":
         return f"{gain_noun(cause).removeprefix('the ')} is slower than others of its kind"
     return f"{digits(100 * cause.share)} % of each step passes between operations"
@@ -129,9 +127,9 @@ _EXPLANATIONS = {
     "launch": "A step is simulated in which each operation begins when all that it waits for has ended.",
 }
 _STEPS = {
-    "worker": "look at clocks, temperature and other processes of these ranks, and take their host out if it stays",
-    "stage": "move layers from the longest stage to others; the last has the loss, the first the embedding",
-    "sequence": "balance the sum of squared sequence lengths over ranks and micro batches when they are packed",
-    "link": "look at the network between these ranks: cables, routes, counters of errors",
-    "launch": "look at what the host does there: data loading, garbage collection, launches",
+    "worker": "Look at clocks, temperature and other processes of these ranks, and take their host out if it stays",
+    "stage": "Move layers from the longest stage to others; the last has the loss, the first the embedding",
+    "sequence": "Balance the sum of squared sequence lengths over ranks and micro batches when they are packed",
+    "link": "Look at the network between these ranks: cables, routes, counters of errors",
+    "launch": "Look at what the host does there: data loading, garbage collection, launches",
 }

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import UNSET, UnsetType
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.whatif.gain_text import gain_line, slowdown_line
+from rankscope.features.whatif.gain_text import gain_line, part_text, slowdown_line
 from rankscope.features.whatif.model import CAUSES, ORIGINS, WHAT_IF_RESULTS, WhatIf
 from rankscope.report.blocks import Block, Bullets, Grid, Prose, Section
 from rankscope.report.json import Count, Rank, ReportPart, one_of
@@ -43,9 +43,9 @@ def summary(told: WhatIf) -> list[str]:
     lines = [line[0].upper() + line[1:]]
     if told.slowdown > 1 + 2 * (NOTABLE - 1):
         parts = [("the worst 3 % of workers", told.worst_workers), ("the last stage", told.last_stage)]
-        shares = [f"{100 * share:.0f} % of it goes without {name}" for name, share in parts if share is not None]
+        shares = [f"{part_text(share)} of it goes without {name}" for name, share in parts if share is not None]
         if shares:
-            lines.append(", ".join(shares))
+            lines.append(", ".join(shares).capitalize())
     return lines
 
 

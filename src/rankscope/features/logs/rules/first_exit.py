@@ -155,7 +155,7 @@ class _FirstExitJudge:
 
     def _crash_of(self, rank: int) -> HostStack | None:
         """The stacks that a process took when it crashed."""
-        stack = host_stacks(self.logs.dataset, [rank]).get(rank)
+        stack = self._stack_of(rank)
         return stack if stack is not None and stack.tool == AT_CRASH else None
 
     def _crashed(self, rank: int, stack: HostStack) -> Finding:
@@ -225,7 +225,7 @@ class _FirstExitJudge:
         silent = [
             rank
             for rank in (*exits, *stopped, *scene.silent, *scene.own)
-            if self._behind(rank) is not False or self._away(rank) is not None
+            if self._behind(rank) is not False or self._stood_away(self._stack_of(rank))
         ]
         # harmed ranks that issued an operation only after another had given up waiting
         gave_up = [end for end in scene.harmed if end.gave_up and end.line.time_ns is not None]
@@ -239,15 +239,15 @@ class _FirstExitJudge:
         if len(suspects) != 1 or len(silent) > len(scene.harmed):
             return self._open(suspects) if 1 < len(suspects) < len(scene.harmed) else None
         rank, end = suspects[0], scene.ends.get(suspects[0])
-        seen = host_stacks(self.logs.dataset, suspects).get(rank)
-        if seen is not None and seen.communicates:
+        stack = self._stack_of(rank)
+        if stack is not None and stack.communicates:
             # it waited, too: for a connection, or in a call to others
             return self._open(suspects)
         came = "came too late" if late else "did not come"
         then = f" After that it {end.line.text}." if end is not None and not late else ""
         title = f"rank {rank} {came}: the others gave up waiting"
         text = f"Every other rank waited until its timeout, or lost its connection to one that had.{then}"
-        if (stack := self._away(rank)) is not None:
+        if stack is not None and self._stood_away(stack):
             doing = f"Its stack, taken while it stood still, shows it {stack.activity.words}."
             step = f"Find out why rank {rank} stays there."
             return self._named((rank,), "missing-rank", title, f"{text} {doing}", step)
@@ -261,10 +261,14 @@ class _FirstExitJudge:
             "no record shows what it did meanwhile",
         )
 
-    def _away(self, rank: int) -> HostStack | None:
-        """The stacks of a rank that stood still outside of any communication."""
-        stack = host_stacks(self.logs.dataset, [rank]).get(rank)
-        return stack if stack is not None and stack.tool == AT_STANDSTILL and stack.is_away else None
+    def _stack_of(self, rank: int) -> HostStack | None:
+        """The newest stacks of a rank."""
+        return host_stacks(self.logs.dataset, [rank]).get(rank)
+
+    @staticmethod
+    def _stood_away(stack: HostStack | None) -> bool:
+        """Whether a rank stood still outside of any communication."""
+        return stack is not None and stack.tool == AT_STANDSTILL and stack.is_away
 
     def _behind(self, rank: int) -> bool | None:
         """Whether a rank never issued an operation of a harmed rank in a group of both; None if it is unknown."""
