@@ -27,8 +27,8 @@ def without_secrets(dataset: Dataset) -> Dataset:
 
 
 def _hidden(declared: Table, table: pl.DataFrame) -> pl.DataFrame:
-    columns = declared.texts(table)
-    if table.is_empty() or not columns:
+    columns = {} if table.is_empty() else declared.texts(table)
+    if not columns:
         return table
     # all columns at once, for those of operations have millions of rows
     distinct = table.select(pl.col(columns).unique().implode())

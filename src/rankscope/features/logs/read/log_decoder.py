@@ -344,7 +344,7 @@ class EventRecognition:
         """Whether steps after an error are searched."""
         return self._recogniser is not None and self._recogniser.wants_steps
 
-    def literals(self) -> list[str]:
+    def literals(self) -> Sequence[str]:
         """Words of events; a line without any holds none."""
         return self._ready().literals
 

@@ -284,12 +284,7 @@ class WordScreen:
     """Search for any of its literals in texts."""
 
     def __init__(self, literals: Iterable[str]) -> None:
-        words = sorted(set(literals), key=lambda word: (len(word), word))
-        self.literals: list[str] = []
-        for word in words:
-            # a text with a longer word contains the shorter one
-            if not any(shorter in word for shorter in self.literals):
-                self.literals.append(word)
+        self.literals = _shortest(frozenset(literals))
 
     def many(self, texts: Sequence[str] | pl.Series) -> list[bool]:
         """For each text whether it holds a literal."""
@@ -299,4 +294,17 @@ class WordScreen:
             return [any(literal in text for literal in self.literals) for text in texts]
         # an automaton over all words: expensive to build, fast to run
         column = texts if isinstance(texts, pl.Series) else pl.Series(texts, dtype=pl.String)
-        return column.str.contains_any(self.literals).to_list()
+        return column.str.contains_any(list(self.literals)).to_list()
+
+
+@cache
+def _shortest(words: frozenset[str]) -> tuple[str, ...]:
+    """Words that contain no other one, shortest first: a text with a longer word contains the shorter one.
+
+    The words of a table are the same for each log, and comparing them takes as long as reading a short one.
+    """
+    shortest: list[str] = []
+    for word in sorted(words, key=lambda word: (len(word), word)):
+        if not any(shorter in word for shorter in shortest):
+            shortest.append(word)
+    return tuple(shortest)

@@ -72,7 +72,7 @@ class Recogniser:
         return self._steps.active
 
     @property
-    def literals(self) -> list[str]:
+    def literals(self) -> Sequence[str]:
         """Words of events; a line without any matters only to open reports."""
         return self._screen.literals
 
