@@ -129,19 +129,6 @@ LAUNCHES: Columns = {
 }
 """One row for each window: launches and their kernels."""
 
-BANDWIDTH: Columns = {
-    "group": pl.UInt32,
-    "op": pl.Categorical,
-    "bytes": pl.Int64,  # as nccl-tests counts the size of an operation
-    "count": pl.UInt32,
-    "median_ns": pl.Int64,  # from the last arrival to the end
-    "algbw": pl.Float64,  # GB/s
-    "busbw": pl.Float64,  # GB/s
-    "low": pl.Float64,  # 10 % and 90 % of busbw
-    "high": pl.Float64,
-}
-"""One row for each group, operation and size."""
-
 LAST: Columns = {
     "match": pl.UInt32,
     "group": pl.UInt32,
@@ -259,7 +246,6 @@ class TraceAnalysis:
     idle: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IDLE))
     queues: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=QUEUES))
     launches: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAUNCHES))
-    bandwidth: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BANDWIDTH))
     last: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAST))
     path: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH))
     path_names: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH_NAMES))
