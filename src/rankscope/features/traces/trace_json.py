@@ -18,8 +18,8 @@ from rankscope.schema import Dataset
 
 MOST_KERNELS = 20
 """Most kernels of each file and kind."""
-MOST_NAMES, MOST_PATTERNS, MOST_COUNTERS = 50, 50, 1000
-"""Most rows of `critical_names`, over all steps, of `patterns` and of `counters`."""
+MOST_NAMES, MOST_PATTERNS, MOST_COUNTERS, MOST_RANGES = 50, 50, 1000, 100
+"""Most rows of `critical_names`, over all steps, of `patterns`, `counters`, and of `ranges` by file and kind."""
 
 
 def row_schema(columns: traces.Columns, *left_out: str, **values: Sequence[str]) -> Meta:
@@ -107,6 +107,9 @@ class TracesObject(ReportPart):
     critical_waits: list[Annotated[Json, row_schema(traces.HANDOVERS, "path")]]
     patterns: list[PatternObject]
     counters: list[Annotated[Json, row_schema(traces.COUNTERS)]]
+    step_launches: list[Annotated[Json, row_schema(traces.STEP_LAUNCHES)]]
+    copies: list[Annotated[Json, row_schema(traces.COPIES)]]
+    ranges: list[Annotated[Json, row_schema(traces.RANGES, kind=traces.RANGE_KINDS)]]
 
 
 class TraceKeys(ReportPart):
@@ -169,6 +172,9 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
         critical_waits=rows(results.handovers.drop("path")),
         patterns=PatternObject.of_rows(patterns.with_columns(pl.col("kernels").str.split(traces.PATTERN_JOINT))),
         counters=rows(results.counters.head(MOST_COUNTERS)),
+        step_launches=rows(results.step_launches),
+        copies=rows(results.copies),
+        ranges=rows(results.ranges.filter(pl.int_range(pl.len()).over("file", "kind") < MOST_RANGES)),
     )
     return TraceKeys(whole)
 

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces import path_section
+from rankscope.features.traces import path_section, range_section
+from rankscope.features.traces.launch_lines import copy_lines, launch_lines
 from rankscope.features.traces.rules.lateness import LastRankRun, is_short, last_rank_runs
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.features.traces.rules.trace_story import group_label
@@ -116,7 +117,10 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
     if last:
         blocks.append(Bullets((*last[:MOST_ROWS], *filter(None, [_more(len(last), "group")])), "Last to come"))
     patterns, counters = path_section.pattern_lines(traces, nameless=nameless), path_section.counter_lines(traces)
+    host_bound = any(finding.kind == "host-bound" for finding in analysis.findings)
     for title, lines in (
+        ("Launches", launch_lines(traces, host_bound=host_bound, nameless=nameless)),
+        ("Copies", copy_lines(traces)),
         ("Kernels that operators launch again and again", patterns),
         ("Counters of devices, by operator and kernel", counters),
         ("Clocks", clock_lines(traces)),
@@ -124,6 +128,7 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
         blocks += [Bullets(lines, title)] if lines else []
     order = "latest first; " if len(rows) > 1 and any(row[-1] != NOT_LATE for row in rows) else ""
     yield Section(f"Time of each step, from traces ({order}% of the step)", tuple(blocks))
+    yield from range_section.section(dataset, traces)
 
 
 def _more(count: int, noun: str) -> str:

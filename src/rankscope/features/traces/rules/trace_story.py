@@ -25,6 +25,8 @@ from rankscope.features.traces.rules.lateness import (
 from rankscope.features.traces.rules.lateness_causes import LatenessExplainer
 from rankscope.features.traces.rules.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
 from rankscope.features.traces.rules.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
+from rankscope.features.traces.rules.range_times import range_table
+from rankscope.features.traces.rules.step_launches import step_tables
 from rankscope.features.traces.rules.trace_tables import recorded_in_dumps, tables_of_all
 from rankscope.features.traces.rules.traced_collectives import instance_table, traced_costs
 from rankscope.features.traces.rules.window_offset import AGREEMENT_NS
@@ -208,6 +210,8 @@ class TraceStory:
             handovers=self.paths_of_steps.handovers,
             patterns=kernel_patterns(self.spans),
             counters=counter_table(self.spans),
+            ranges=range_table(self.spans),
+            **step_tables(self.spans, self.steps),
         )
 
     @cached_property
