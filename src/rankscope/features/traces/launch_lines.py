@@ -13,6 +13,8 @@ SHORT_SHARE = 0.25
 COPY_SHARE = 0.01
 """Smallest share of the steps that copies of a kind take, of which people are told."""
 MOST_COPIES = 3
+NOTABLE = 2
+"""Smallest difference to the mean, in percent of kernels, of a rank or step that people are told of."""
 _PAGEABLE = "Pageable"
 
 
@@ -22,21 +24,21 @@ def launch_lines(traces: TraceAnalysis, *, host_bound: bool = False, nameless: b
     launches, short = int(table["launches"].sum()), int(table["short"].sum())
     if not launches or not short or (short < SHORT_SHARE * launches and not host_bound):
         return []
-    most = [] if nameless else [_most(table, "rank", "on rank")]
-    most.append(_most(table, "step", "in step"))
+    mean = 100 * short / launches
+    most = [] if nameless else [_most(table, "rank", "on rank", mean)]
+    most.append(_most(table, "step", "in step", mean))
     each = f"{round(launches / table.height):,} in each step" if traces.has_steps else f"{launches:,} in all"
     inner = "; ".join([each, *filter(None, most)])
     pace = ". The hosts set the pace (host-bound)" if host_bound else ""
-    return [
-        f"{100 * short / launches:.0f} % of kernels take less time than the call that launches them ({inner}){pace}"
-    ]
+    return [f"{mean:.0f} % of kernels take less time than the call that launches them ({inner}){pace}"]
 
 
-def _most(table: pl.DataFrame, column: str, place: str) -> str:
-    """The rank or step with the largest share; "" if there is one only."""
+def _most(table: pl.DataFrame, column: str, place: str, mean: float) -> str:
+    """The rank or step with the largest share; "" if that is about the `mean`, in percent."""
     share = (100 * pl.col("short").sum() / pl.col("launches").sum()).alias("share")
     shares = table.group_by(column).agg(share).sort(-pl.col("share"), column)
-    return f"most {place} {shares[column][0]}, {shares['share'][0]:.0f} %" if shares.height > 1 else ""
+    first = shares.row(0, named=True)
+    return f"most {place} {first[column]}, {first['share']:.0f} %" if first["share"] >= mean + NOTABLE else ""
 
 
 def copy_lines(traces: TraceAnalysis) -> list[str]:

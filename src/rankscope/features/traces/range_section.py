@@ -24,27 +24,31 @@ LEAST_SHARE = 0.01
 _LONGEST_NAME = 30
 HEAD = ("gpu", "share", "comm", "least", "most", "on rank")
 UNKNOWN = "-"
+_ALONE = 4
+"""Columns of a rank that nobody is compared with."""
+_SAME_WORK = ("device_ns", "communication_ns", "least_ns", "most_ns")
 
 
 def section(dataset: Dataset, traces: TraceAnalysis) -> Iterator[Section]:
     """Device time by annotation and by class of module, where a program names them."""
-    nameless, blocks = is_nameless(dataset), list[Block]()
+    blocks = list[Block]()
+    alone = is_nameless(dataset) or traces.ranges["rank"].n_unique() == 1
+    columns = _ALONE if alone else len(HEAD) + 1
     for kind, noun in ((RANGE_KINDS[0], "annotation"), (RANGE_KINDS[2], "module")):
         table = over_ranks(traces.ranges, kind, traces.steps)
         table = table.filter((pl.col("device_ns") > 0) & (pl.col("share") >= LEAST_SHARE))
+        # of ranges that hold the same work the outermost says enough
+        table = table.unique(_SAME_WORK, keep="first", maintain_order=True)
         if table.is_empty():
             continue
-        rows = [range_cells(row, nameless=nameless) for row in table.head(MOST_RANGES).iter_rows(named=True)]
+        rows = [range_cells(row)[:columns] for row in table.head(MOST_RANGES).iter_rows(named=True)]
         left = table.height - len(rows)
         more = f"and {plural(left, f'more {noun}')}; the JSON report has them all" if left > 0 else ""
-        blocks.append(Grid(head=(noun, *HEAD), rows=rows, more=more))
+        blocks.append(Grid(head=(noun, *HEAD)[:columns], rows=rows, more=more))
     if blocks:
         per = "a step" if traces.has_steps else "in the window"
-        yield Section(
-            f"GPU time by annotation and module, {per} (they may hold one another; least and most: without "
-            "communication)",
-            tuple(blocks),
-        )
+        compared = "" if alone else "; least and most: of ranks, without communication"
+        yield Section(f"GPU time by annotation and module, {per} (they may hold one another{compared})", tuple(blocks))
 
 
 def range_name(name: str) -> str:
@@ -52,14 +56,14 @@ def range_name(name: str) -> str:
     return plain(name.removeprefix(MODULE))
 
 
-def range_cells(row: dict[str, Any], *, nameless: bool = False) -> tuple[str, ...]:
+def range_cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A row of `over_ranks` as texts: the name, then those of HEAD."""
     share = UNKNOWN if row["share"] is None else f"{100 * row['share']:.0f} %"
     return clipped(range_name(row["name"]), _LONGEST_NAME), *(
         UNKNOWN if row["device_ns"] is None else text
         for text in (
             duration(row["device_ns"]), share, duration(row["communication_ns"]), duration(row["least_ns"]),
-            duration(row["most_ns"]), UNKNOWN if nameless or not differs(row) else str(row["most_rank"]),
+            duration(row["most_ns"]), str(row["most_rank"]) if differs(row) else UNKNOWN,
         )
     )  # fmt: skip
 

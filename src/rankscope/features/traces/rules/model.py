@@ -133,8 +133,8 @@ STEP_LAUNCHES: Columns = {
     "rank": pl.Int32,
     "file": pl.UInt32,
     "step": pl.Int64,  # as in STEPS
-    "launches": pl.UInt32,  # calls of the step whose work is known
-    "short": pl.UInt32,  # of these, work shorter than the call that launched it
+    "launches": pl.UInt32,  # kernels of known launches, but copies, and launches that wait for the device
+    "short": pl.UInt32,  # of these, shorter than the call that launched it
 }
 """One row for each window and step: kernels that are shorter than their launch."""
 

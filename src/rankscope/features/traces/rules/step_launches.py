@@ -46,8 +46,14 @@ def _in_steps(rows: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFram
 
 
 def _short(launched: pl.DataFrame) -> pl.DataFrame:
-    short = pl.col("end_ns") - pl.col("start_ns") < pl.col("called_ns") - pl.col("call_ns")
-    return launched.group_by("file", "step").agg(launches=pl.len(), short=short.sum())
+    call = pl.col("called_ns") - pl.col("call_ns")
+    kernels = launched.filter((pl.col("what") != "memory") & (call < WAITING_NS))
+    short = pl.col("end_ns") - pl.col("start_ns") < call
+    return kernels.group_by("file", "step").agg(launches=pl.len(), short=short.sum())
+
+
+WAITING_NS = 100_000
+"""A call that takes so long waits for the device, or for a place in its queue: that is not the cost of a launch."""
 
 
 def _moved(copies: pl.DataFrame) -> pl.DataFrame:
