@@ -155,7 +155,7 @@ def load_lines(dataset: Dataset, costs: CollectiveCosts) -> list[str]:
         lines.append(
             f"all_to_all of {of}, {plural(row['count'], 'time')}: the busiest rank {verb} {digits(row['imbalance'])} "
             f"times the mean of {byte_count(row['mean_bytes'])} (median; at most {digits(row['most'])} times), "
-            f"rank {row['rank']} in {row['times']:,}"
+            f"rank {row['rank']} in {row['times']:,} of them"
         )
     left = table.height - MOST_LOADS
     return [*lines, f"and {plural(left, 'more uneven load')}; the JSON report has all"] if left > 0 else lines

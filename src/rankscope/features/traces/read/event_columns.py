@@ -193,7 +193,7 @@ class EventColumns:
             for name, value in (
                 ((event_names.COPY_BYTES, link.copied), (event_names.COPY_SPEED, link.speed)) if link else ()
             )
-            if type(value) in (int, float) and 0 <= value < _LARGEST_VALUE
+            if isinstance(value, int | float) and 0 <= value < _LARGEST_VALUE
         ]
         self._add_values(found)
 

@@ -133,7 +133,7 @@ STEP_LAUNCHES: Columns = {
     "rank": pl.Int32,
     "file": pl.UInt32,
     "step": pl.Int64,  # as in STEPS
-    "launches": pl.UInt32,  # kernels of known launches, but copies, and launches that wait for the device
+    "launches": pl.UInt32,  # kernels of known launches; not copies, graphs, and launches that wait for the device
     "short": pl.UInt32,  # of these, shorter than the call that launched it
 }
 """One row for each window and step: kernels that are shorter than their launch."""

@@ -47,7 +47,9 @@ def _in_steps(rows: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFram
 
 def _short(launched: pl.DataFrame) -> pl.DataFrame:
     call = pl.col("called_ns") - pl.col("call_ns")
-    kernels = launched.filter((pl.col("what") != "memory") & (call < WAITING_NS))
+    # one launch of a graph starts many kernels
+    alone = pl.len().over("correlation") == 1
+    kernels = launched.filter(alone & (pl.col("what") != "memory") & (call < WAITING_NS))
     short = pl.col("end_ns") - pl.col("start_ns") < call
     return kernels.group_by("file", "step").agg(launches=pl.len(), short=short.sum())
 
