@@ -109,8 +109,10 @@ class SpanIndex:
 
     def device_annotations(self, file: int) -> pl.DataFrame:
         """Annotations as rows of the devices of a file, by track, then start: track, name, start_ns, end_ns."""
-        shown = self._all(file).filter(is_among("category", ["gpu_user_annotation"]))
-        return shown.select("track", "name", "start_ns", "end_ns")
+        tracks = self._tracks_of.get(file, self._tracks[:0]).drop_nulls("device")
+        rows = expanded_ranges(*(tracks[edge].to_numpy().astype(np.int64) for edge in ("begin", "end")))
+        shown = self.dataset.spans[rows].filter(is_among("category", ["gpu_user_annotation"]))
+        return shown.select("track", "name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
 
     def _launches(self, all_: pl.DataFrame) -> pl.DataFrame:
         """The calls that started work on a device, each once: correlation, call_ns, called_ns, call_track."""
