@@ -262,15 +262,10 @@ def _copy_speeds(spans: _SpanPieces, dataset: Dataset) -> list[str]:
     ends = rows.with_columns(pl.col("ts") + pl.col("dur"), speed=-pl.col("speed"))
     changes = pl.concat([rows, ends]).group_by("pid", "name", "ts").agg(pl.col("speed").sum()).sort("pid", "name", "ts")
     speed = pl.col("speed").cum_sum().over("pid", "name").round(3)
-    shape = [
-        pl.lit("C").alias("ph"),
-        "name",
-        "pid",
-        pl.lit(0).alias("tid"),
-        "ts",
-        pl.struct(speed.alias("speed")).alias("args"),
-    ]
-    return _encoded(changes.select(*shape))
+    counter = changes.select(
+        pl.lit("C").alias("ph"), "name", "pid", pl.lit(0).alias("tid"), "ts", args=pl.struct(speed.alias("speed"))
+    )
+    return _encoded(counter)
 
 
 def _with_operations(work: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:

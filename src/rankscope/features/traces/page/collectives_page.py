@@ -110,7 +110,7 @@ class CollectivesScreen(TablePage[Row]):
         return {"sizes": SIZE_COLUMNS, "ranks": RANK_COLUMNS, "pairs": PAIR_COLUMNS}[self.part]
 
     def heading(self) -> list[Line]:
-        """What is uneven, else where the times are from; then the names of the columns."""
+        """The unevenness of loads and waits, else the source of times; then the names of the columns."""
         title = Span(" collectives", "head")
         if not self._rows["sizes"]:
             return [line(title, "  none")]
