@@ -68,7 +68,7 @@ def test_enter_leads_to_a_group_or_a_rank(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(kind, "dismiss", lambda _, result: gone.append(result))
     screen = CollectivesScreen(*judged(exchanging(SIZES)))
     for part in ("sizes", "pairs"):
-        screen.part = part  # type: ignore[assignment]
+        screen.part = part
         screen.shown = screen.rows()
         screen.choose(0)
     ranges = RangesScreen(*judged(annotated().build()))

@@ -169,7 +169,9 @@ def test_few_short_kernels_are_told_only_beside_hosts_that_set_the_pace() -> Non
     assert line.startswith("5 % of kernels") and line.endswith("The hosts set the pace (host-bound)")
 
 
-def copy(ts: float, dur: float, number: int, name: str = "Memcpy HtoD (Pageable -> Device)", **args: Any) -> list[Any]:
+def copy(
+    ts: float, dur: float, number: int, args: dict[str, Any], name: str = "Memcpy HtoD (Pageable -> Device)"
+) -> list[Any]:
     where = {"pid": 0, "tid": 7, "correlation": number}
     event = x("gpu_memset" if "Memset" in name else "gpu_memcpy", name, ts, dur, **where)
     return [launch(ts - 5, number, name="cudaMemcpyAsync"), {**event, "args": {**event["args"], **args}}]
@@ -180,9 +182,9 @@ def test_copies_by_step_with_the_speed_of_the_profiler(tmp_path: Path) -> None:
     traces = read(
         tmp_path, STEP, x("user_annotation", "ProfilerStep#2", 1000, 1000),
         # of a duration that is cut to microseconds the speed knows more
-        *copy(100, 1, 1, bytes=1400, **{speed: 1.0}), *copy(200, 9, 2, bytes=18000, **{speed: 2.0}),
-        *copy(300, 4, 3, "Memset (Device)", bytes=4000), *copy(400, 4, 4, "Memset (Device)", bytes="many"),
-        *copy(1100, 10, 5, bytes=5000, **{speed: 0.5}),
+        *copy(100, 1, 1, {"bytes": 1400, speed: 1.0}), *copy(200, 9, 2, {"bytes": 18000, speed: 2.0}),
+        *copy(300, 4, 3, {"bytes": 4000}, "Memset (Device)"), *copy(400, 4, 4, {"bytes": "many"}, "Memset (Device)"),
+        *copy(1100, 10, 5, {"bytes": 5000, speed: 0.5}),
     )  # fmt: skip
     rows = traces.copies.select("step", "name", "count", "bytes", "total_ns", "speed", "most").rows()
     assert rows == [
