@@ -179,7 +179,7 @@ VIEWS: KindTable[ViewKind] = KindTable(
     ),
     ViewKind(
         name="collectives",
-        key="x",
+        key="r",
         meaning="collectives by size, waits of ranks, who sends whom",
         also="bandwidth busbw latency skew all_to_all moe traces",
         page="features.traces.page.collectives_page:CollectivesScreen",

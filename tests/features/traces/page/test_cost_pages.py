@@ -26,7 +26,7 @@ def judged(dataset: Dataset) -> tuple[Dataset, Analysis]:
 @pytest.mark.parametrize("size", SCREENS)
 async def test_sizes_ranks_and_pairs_follow_one_another(size: tuple[int, int]) -> None:
     async with opened(judged(exchanging(SIZES)), size) as (app, pilot):
-        await press(app, pilot, "v", "x")
+        await press(app, pilot, "v", "r")
         sizes = screen_text(app)
         assert "all_to_all 25 KiB default_pg" in sizes and "busbw" in sizes and "busiest rank sends 1.7 times" in sizes
         assert ("Float" in sizes) == (size[0] > 100)
