@@ -13,7 +13,7 @@ class HasTables(Protocol):
     """A Dataset, as the rows see it."""
 
     def has_any(self, tables: Iterable[str]) -> bool:
-        """Whether one of these tables has a row."""
+        """Whether one of these tables has a row, or a column of one, as "ops.duration_ns", a value."""
         ...
 
 
@@ -28,7 +28,7 @@ class Feature:
     name: str
     """Its result stands under this name in `Analysis.parts`."""
     tables: tuple[str, ...]
-    """Tables of Dataset that it is about."""
+    """Tables of Dataset that it is about, or columns that have a value: "ops.duration_ns"."""
     settle: str = ""
     """Function (standstill, facts) -> standstill: corrects what the times of files say."""
     join: str = ""
@@ -87,6 +87,15 @@ FEATURES: KindTable[Feature] = KindTable(
         place=4,
         record="features.traces.trace_json:json_keys",
         absent={"traces": None},
+    ),
+    # behind traces, which tell more of collectives than dumps
+    Feature(
+        name="collectives",
+        tables=("traced", "ops.duration_ns"),
+        find="features.traces.rules.recorded_collectives:with_collectives",
+        section="features.traces.collectives_section:section",
+        place=4,
+        record="features.traces.collectives_section:json_keys",
     ),
     # behind traces: it asks of what they matched
     Feature(

@@ -178,6 +178,26 @@ VIEWS: KindTable[ViewKind] = KindTable(
         fill="record kernels with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
     ),
     ViewKind(
+        name="collectives",
+        key="r",
+        meaning="collectives by size, waits of ranks, who sends whom",
+        also="bandwidth busbw latency skew all_to_all moe traces",
+        page="features.traces.page.collectives_page:CollectivesScreen",
+        empty="no collective with times on several ranks",
+        fill="record kernels of all ranks with torch.profiler, and give the traces too: rankscope DUMPS TRACES; or set"
+        " TORCH_NCCL_ENABLE_TIMING=1 for dumps",
+    ),
+    ViewKind(
+        name="annotations",
+        key="u",
+        meaning="GPU time by annotation and module",
+        also="record_function nvtx user_annotation nn.Module traces",
+        page="features.traces.page.ranges_page:RangesScreen",
+        empty="no annotation or module",
+        fill="mark ranges with torch.profiler.record_function, or record with with_modules=True or with_stack=True, and"
+        " give the traces too: rankscope DUMPS TRACES",
+    ),
+    ViewKind(
         name="time",
         key="t",
         meaning="stacks over time of all ranks, as a tree",

@@ -339,6 +339,13 @@ TRACED = Table(
     "are in elements.",
     **OPS.columns,
     comms_id=Column(pl.Int64, "hash of group, number and kind, the same on all members; null before torch 2.12"),
+    in_splits=Column(
+        pl.String,
+        "of an all_to_all what goes to each member, in order, in rows or elements; JSON text: '[1,3]'; null if parts "
+        "are equal, not told, or so many that the profiler cuts the list",
+        holds="ours",
+    ),
+    out_splits=Column(pl.String, "the same for what comes from each member", holds="ours"),
 )
 
 TRACK_KINDS = ("host", "compute", "communication", "memory")
@@ -400,7 +407,8 @@ SPANS = Table(
 
 SPAN_VALUES = Table(
     "span_values",
-    "Numbers that few spans hold: counters of a device (`cuda_profiler_range`), what a stream waits for (`cuda_sync`).",
+    "Numbers that few spans hold: counters of a device (`cuda_profiler_range`), what a stream waits for (`cuda_sync`), "
+    "bytes and speed of copies and memsets.",
     span=Column(pl.UInt32, "row of `spans`"),
     name=Column(pl.Categorical, "as in the file: of a counter, or of an argument of a wait", holds="text"),
     value=pl.Float64,

@@ -21,6 +21,7 @@ from rankscope.features.traces.perfetto import export_merged, save_merged, write
 from rankscope.features.traces.read.decode import decode_range
 from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.schema import Dataset
+from tests.features.traces.read.documents import document, loaded, x
 from tests.traces import MS, training
 
 AHEAD = 400_000
@@ -147,3 +148,25 @@ def test_the_app_writes_to_the_next_free_name(tmp_path: Path) -> None:
     assert names == ["merged_trace.json.gz", "merged_trace-2.json.gz"]
     with gzip.open(tmp_path / names[0]) as file:
         assert json.load(file)["displayTimeUnit"] == "ms"
+
+
+def test_speeds_of_copies_are_counters_and_those_at_once_are_added_up(tmp_path: Path) -> None:
+    speed = "memory bandwidth (GB/s)"
+    copies = [
+        x(
+            "gpu_memcpy",
+            "Memcpy HtoD (Pinned -> Device)",
+            ts,
+            10,
+            pid=0,
+            tid=stream,
+            correlation=stream,
+            **{speed: gbps},
+        )
+        for ts, stream, gbps in ((100, 7, 2.5), (105, 8, 1.0))
+    ]
+    dataset = loaded(tmp_path, {"rank0.json": document(copies)})
+    counters = [e for e in written(dataset, analyse(dataset))["traceEvents"] if e["ph"] == "C"]
+    assert {(e["pid"], e["name"]) for e in counters} == {(0, "Memcpy HtoD, GB/s")}
+    assert [e["args"]["speed"] for e in counters] == [2.5, 3.5, 1.0, 0.0]
+    assert [round(e["ts"] - counters[0]["ts"]) for e in counters] == [0, 5, 10, 15]

@@ -76,7 +76,7 @@ def test_json_holds_the_tables() -> None:
     assert list(report) == [
         "clocks", "clock_error_ns", "refused", "matched", "recorded", "causes", "steps", "idle", "queues",
         "launches", "bandwidth", "last", "kernels", "critical_path", "critical_names", "critical_waits",
-        "patterns", "counters",
+        "patterns", "counters", "step_launches", "copies", "ranges",
     ]  # fmt: skip
     assert [clock["file"] for clock in report["clocks"]] == [f"rank{r}_trace.json.gz" for r in range(4)]
     assert report["matched"] == 18

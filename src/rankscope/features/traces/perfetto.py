@@ -2,8 +2,8 @@
 
 The format is Chrome's trace events (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU),
 with Kineto's `baseTimeNanoseconds`: times are microseconds since that time. A rank is a process, its threads and
-streams are threads; arrows lead from launches to device work, and through the members of a matched collective in order
-of arrival. Rows are written in pieces, and only one piece is in memory beside the frame.
+streams are threads, speeds of copies are counters; arrows lead from launches to device work, and through the members of
+a matched collective in order of arrival. Rows are written in pieces, and only one piece is in memory beside the frame.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import orjson
 import polars as pl
 
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces.read.event_names import COPY_SPEED
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.report.output_files import new_file, replaced_file
 from rankscope.schema import Dataset
@@ -166,6 +167,11 @@ class _SpanPieces:
             cat=pl.col("category").cast(pl.String), name=pl.col("name").cast(pl.String),
         )  # fmt: skip
 
+    def copies(self, values: pl.DataFrame) -> pl.DataFrame:
+        """The copies whose speed `values` tell (`Dataset.span_values`), with `speed` in GB/s."""
+        told = values.filter(pl.col("name").cast(pl.String) == COPY_SPEED).sort("span")
+        return self.placed(self._all[told["span"]].with_columns(speed=told["value"]))
+
     def of_file(self, file: int) -> pl.DataFrame:
         """The spans of a file that launch or were launched."""
         tracks = self.tracks.filter(file=file)["track"].implode()
@@ -178,6 +184,7 @@ def _events(dataset: Dataset, traces: TraceAnalysis, spans: _SpanPieces, flows: 
     yield _named_beside(dataset, spans)
     for piece in spans.pieces():
         yield _slices(piece, dataset)
+    yield _copy_speeds(spans, dataset)
     if flows:
         number = 0
         for file in dataset.traces["file"].to_list():
@@ -243,6 +250,22 @@ def _slices(piece: pl.DataFrame, dataset: Dataset) -> list[str]:
         parts.append((work, _with_operations(work, dataset).select(*shape, "args")))
     lines = [pl.DataFrame({"at": part["at"], "line": _encoded(table)}) for part, table in parts if part.height]
     return pl.concat(lines).sort("at")["line"].to_list() if lines else []
+
+
+def _copy_speeds(spans: _SpanPieces, dataset: Dataset) -> list[str]:
+    """A counter for each rank and kind of copy: the speed over time, in GB/s, of all that run at once."""
+    copies = spans.copies(dataset.span_values)
+    if copies.is_empty():
+        return []
+    kind = pl.col("name").str.split(" (").list.first()
+    rows = copies.select("pid", "ts", "dur", "speed", name=pl.format("{}, GB/s", kind))
+    ends = rows.with_columns(pl.col("ts") + pl.col("dur"), speed=-pl.col("speed"))
+    changes = pl.concat([rows, ends]).group_by("pid", "name", "ts").agg(pl.col("speed").sum()).sort("pid", "name", "ts")
+    speed = pl.col("speed").cum_sum().over("pid", "name").round(3)
+    counter = changes.select(
+        pl.lit("C").alias("ph"), "name", "pid", pl.lit(0).alias("tid"), "ts", args=pl.struct(speed.alias("speed"))
+    )
+    return _encoded(counter)
 
 
 def _with_operations(work: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:

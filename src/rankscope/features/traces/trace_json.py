@@ -11,23 +11,23 @@ from msgspec import Meta
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.path_section import is_nameless, pattern_table
 from rankscope.features.traces.rules import model as traces
+from rankscope.features.traces.rules.collective_costs import COLLECTIVE_RESULTS, SIZES, CollectiveCosts
 from rankscope.features.traces.rules.critical_path import path_totals, top_names
 from rankscope.report.json import Json, ReportPart, one_of
 from rankscope.schema import Dataset
 
 MOST_KERNELS = 20
 """Most kernels of each file and kind."""
-MOST_NAMES, MOST_PATTERNS, MOST_COUNTERS = 50, 50, 1000
-"""Most rows of `critical_names`, over all steps, of `patterns` and of `counters`."""
+MOST_NAMES, MOST_PATTERNS, MOST_COUNTERS, MOST_RANGES = 50, 50, 1000, 100
+"""Most rows of `critical_names`, over all steps, of `patterns`, `counters`, and of `ranges` by file and kind."""
 
 
-def _row(columns: traces.Columns, *left_out: str, kinds: Sequence[str] = ()) -> Meta:
-    """The schema of a row with these columns, which do not stand twice; `kinds` are the values of `kind`."""
+def row_schema(columns: traces.Columns, *left_out: str, **values: Sequence[str]) -> Meta:
+    """The schema of a row with these columns, which do not stand twice; `values` are those of a column, if few."""
     properties: Json = {
         name: {"type": [_json_type(name, dtype), "null"]} for name, dtype in columns.items() if name not in left_out
     }
-    if kinds:
-        properties["kind"] = {"enum": list(kinds)}
+    properties.update((name, {"enum": list(known)}) for name, known in values.items())
     row = {"properties": properties, "required": sorted(properties), "additionalProperties": False}
     return Meta(extra_json_schema=row)
 
@@ -72,12 +72,18 @@ class PatternObject(ReportPart):
     ranks: Sequence[int]
 
 
-_PATH = _row(
+_PATH = row_schema(
     {**traces.PATH, "total_ns": pl.Int64, "share": pl.Float64},
     *("path", "file", "row", "start_ns", "end_ns"),
-    kinds=traces.PATH_KINDS,
+    kind=traces.PATH_KINDS,
 )
-_PATH_NAMES = _row({**traces.PATH_NAMES, "share": pl.Float64}, "path", "step", kinds=traces.PATH_KINDS)
+_PATH_NAMES = row_schema({**traces.PATH_NAMES, "share": pl.Float64}, "path", "step", kind=traces.PATH_KINDS)
+
+
+_BANDWIDTH = {
+    name: SIZES[name]
+    for name in ("group", "op", "bytes", "count", "median_ns", "algbw", "busbw", "low", "high")
+}  # fmt: skip
 
 
 class TracesObject(ReportPart):
@@ -89,24 +95,44 @@ class TracesObject(ReportPart):
     matched: int
     recorded: int | None
     causes: Sequence[CauseObject]
-    steps: list[Annotated[Json, _row(traces.STEPS)]]
-    idle: list[Annotated[Json, _row(traces.IDLE, "track", kinds=traces.IDLE_KINDS)]]
-    queues: list[Annotated[Json, _row(traces.QUEUES)]]
-    launches: list[Annotated[Json, _row(traces.LAUNCHES)]]
-    bandwidth: list[Annotated[Json, _row(traces.BANDWIDTH)]]
-    last: list[Annotated[Json, _row(traces.LAST)]]
-    kernels: list[Annotated[Json, _row(traces.KERNELS, kinds=traces.PATH_KINDS[:3])]]
+    steps: list[Annotated[Json, row_schema(traces.STEPS)]]
+    idle: list[Annotated[Json, row_schema(traces.IDLE, "track", kind=traces.IDLE_KINDS)]]
+    queues: list[Annotated[Json, row_schema(traces.QUEUES)]]
+    launches: list[Annotated[Json, row_schema(traces.LAUNCHES)]]
+    bandwidth: list[Annotated[Json, row_schema(_BANDWIDTH)]]
+    last: list[Annotated[Json, row_schema(traces.LAST)]]
+    kernels: list[Annotated[Json, row_schema(traces.KERNELS, kind=traces.PATH_KINDS[:3])]]
     critical_path: list[Annotated[Json, _PATH]]
     critical_names: list[Annotated[Json, _PATH_NAMES]]
-    critical_waits: list[Annotated[Json, _row(traces.HANDOVERS, "path")]]
+    critical_waits: list[Annotated[Json, row_schema(traces.HANDOVERS, "path")]]
     patterns: list[PatternObject]
-    counters: list[Annotated[Json, _row(traces.COUNTERS)]]
+    counters: list[Annotated[Json, row_schema(traces.COUNTERS)]]
+    step_launches: list[Annotated[Json, row_schema(traces.STEP_LAUNCHES)]]
+    copies: list[Annotated[Json, row_schema(traces.COPIES)]]
+    ranges: list[Annotated[Json, row_schema(traces.RANGES, kind=traces.RANGE_KINDS)]]
 
 
 class TraceKeys(ReportPart):
     """The key of traces in the JSON report."""
 
     traces: TracesObject | None
+
+
+def table_rows(dataset: Dataset, table: pl.DataFrame) -> list[Json]:
+    """The rows of a table, with paths of files and names of groups in place of their numbers."""
+    numbers: dict[str, dict[int, str]] = {}
+    if "file" in table.columns:
+        numbers["file"] = dict(dataset.files.select("file", "path").iter_rows())
+    if "group" in table.columns:
+        numbers["group"] = {group.id: group.name for group in dataset.group_list}
+    nameless = "rank" in table.columns and is_nameless(dataset)
+    named = table.drop("track", "row", strict=False).to_dicts()
+    for row in named:
+        if nameless:
+            row["rank"] = None
+        for column, known in numbers.items():
+            row[column] = known.get(row[column])
+    return named
 
 
 def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
@@ -116,18 +142,9 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
         return TraceKeys(None)
     paths = dict(dataset.files.select("file", "path").iter_rows())
     nameless = is_nameless(dataset)
-    groups = {group.id: group.name for group in dataset.group_list}
 
     def rows(table: pl.DataFrame) -> list[Json]:
-        named = table.drop("track", "row", strict=False).to_dicts()
-        for row in named:
-            if nameless and "rank" in row:
-                row["rank"] = None
-            if "file" in row:
-                row["file"] = paths.get(row["file"])
-            if "group" in row:
-                row["group"] = groups.get(row["group"])
-        return named
+        return table_rows(dataset, table)
 
     of_most_time = pl.col("total_ns").rank("ordinal", descending=True).over("file", "kind") <= MOST_KERNELS
     patterns = pattern_table(results).head(MOST_PATTERNS)
@@ -147,7 +164,7 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
         idle=rows(results.idle),
         queues=rows(results.queues),
         launches=rows(results.launches),
-        bandwidth=rows(results.bandwidth),
+        bandwidth=rows(_bandwidths(analysis)),
         last=rows(results.last),
         kernels=rows(results.kernels.filter(of_most_time)),
         critical_path=rows(path_totals(results.path)),
@@ -155,5 +172,16 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
         critical_waits=rows(results.handovers.drop("path")),
         patterns=PatternObject.of_rows(patterns.with_columns(pl.col("kernels").str.split(traces.PATTERN_JOINT))),
         counters=rows(results.counters.head(MOST_COUNTERS)),
+        step_launches=rows(results.step_launches),
+        copies=rows(results.copies),
+        ranges=rows(results.ranges.filter(pl.int_range(pl.len()).over("file", "kind") < MOST_RANGES)),
     )
     return TraceKeys(whole)
+
+
+def _bandwidths(analysis: Analysis) -> pl.DataFrame:
+    """The columns of `collectives` that stand with the traces, too, where a speed is known."""
+    costs = COLLECTIVE_RESULTS.find(analysis) or CollectiveCosts()
+    return costs.sizes.filter(pl.col("busbw").is_not_null()).select(list(_BANDWIDTH)).sort(
+        "group", pl.col("op").cast(pl.String), "bytes"
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Results of traces for people: time breakdown, last ranks, bandwidth, clocks."""
+"""Results of traces for people: time breakdown, last ranks, clocks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces import path_section
+from rankscope.features.traces import path_section, range_section
+from rankscope.features.traces.launch_lines import copy_lines, launch_lines
 from rankscope.features.traces.rules.lateness import LastRankRun, is_short, last_rank_runs
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.features.traces.rules.trace_story import group_label
 from rankscope.report.blocks import Block, Bullets, Grid, Section
 from rankscope.schema import Dataset
-from rankscope.text.wording import LONGEST_RANGES, byte_count, duration, plural, rank_ranges, ranks_text
+from rankscope.text.wording import LONGEST_RANGES, duration, plural, rank_ranges, ranks_text
 
 MOST_ROWS = 12
 """Most rows of a table in a report for people."""
@@ -52,7 +53,6 @@ LATE = StepPart("late", "late", "late", 8)
 WAITED = StepPart("waited", "", "waited", 8)
 _REPORTED = tuple(part for part in SHARES if part.heading)
 HEAD = ("ranks", "step", *(part.heading for part in _REPORTED), LATE.heading)
-BANDWIDTH_HEAD = ("operation", "size", "of", "times", "time", "busbw", "80 % in")
 
 
 def breakdown(traces: TraceAnalysis) -> list[Cells]:
@@ -83,29 +83,6 @@ def breakdown(traces: TraceAnalysis) -> list[Cells]:
     ]  # fmt: skip
 
 
-def bandwidth(dataset: Dataset, traces: TraceAnalysis) -> list[Cells]:
-    """Bandwidths of the operations with most bytes; groups of one kind in one row."""
-    groups, world = dataset.group_list, dataset.world_size
-    labels = {g: group_label(groups, g, world) for g in traces.bandwidth["group"].unique().to_list()}
-    table = (
-        traces.bandwidth.with_columns(of=pl.col("group").replace_strict(labels, return_dtype=pl.String))
-        .group_by("of", pl.col("op").cast(pl.String), "bytes")
-        .agg(pl.col("count").sum(), pl.col("median_ns").median(), pl.col("busbw").median(), pl.col("low").min(),
-             pl.col("high").max())
-        .with_columns(moved=-pl.col("bytes") * pl.col("count")).sort("moved", "op", "of")
-    )  # fmt: skip
-    return [
-        (r["op"], byte_count(r["bytes"]), r["of"], str(r["count"]), duration(int(r["median_ns"])),
-         f"{_speed(r['busbw'])} GB/s", f"{_speed(r['low'])}-{_speed(r['high'])}")
-        for r in table.iter_rows(named=True)
-    ]  # fmt: skip
-
-
-def _speed(value: float) -> str:
-    """Three digits of a number below 1000, whole numbers above."""
-    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
-
-
 def clock_lines(traces: TraceAnalysis) -> list[str]:
     """The clock of the traces, and its accuracy."""
     known = _in_dumps(traces)
@@ -133,19 +110,17 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
     if traces is None:
         return
     yield from path_section.section(dataset, traces)
-    rows, last, speeds = breakdown(traces), last_lines(dataset, traces), bandwidth(dataset, traces)
+    rows, last = breakdown(traces), last_lines(dataset, traces)
     nameless = path_section.is_nameless(dataset)
     shown = [(path_section.NO_RANK, *row[1:]) for row in rows] if nameless else rows[:MOST_ROWS]
     blocks: list[Block] = [Grid(head=HEAD, rows=shown, more=_more(len(rows), "rank"))]
     if last:
         blocks.append(Bullets((*last[:MOST_ROWS], *filter(None, [_more(len(last), "group")])), "Last to come"))
-    if speeds:
-        title = "Speed, from the last arrival to the end"
-        more = _more(len(speeds), "operation")
-        narrow = len(BANDWIDTH_HEAD) - 1
-        blocks.append(Grid(title=title, head=BANDWIDTH_HEAD, rows=speeds[:MOST_ROWS], narrow=narrow, more=more))
     patterns, counters = path_section.pattern_lines(traces, nameless=nameless), path_section.counter_lines(traces)
+    host_bound = any(finding.kind == "host-bound" for finding in analysis.findings)
     for title, lines in (
+        ("Launches", launch_lines(traces, host_bound=host_bound, nameless=nameless)),
+        ("Copies", copy_lines(traces)),
         ("Kernels that operators launch again and again", patterns),
         ("Counters of devices, by operator and kernel", counters),
         ("Clocks", clock_lines(traces)),
@@ -153,6 +128,7 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
         blocks += [Bullets(lines, title)] if lines else []
     order = "latest first; " if len(rows) > 1 and any(row[-1] != NOT_LATE for row in rows) else ""
     yield Section(f"Time of each step, from traces ({order}% of the step)", tuple(blocks))
+    yield from range_section.section(dataset, traces)
 
 
 def _more(count: int, noun: str) -> str:

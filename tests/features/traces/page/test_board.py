@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
 from rankscope.features.traces.page.lanes import TraceLanes
-from rankscope.features.traces.page.span_facts import look
+from rankscope.features.traces.page.span_facts import heading, look
 from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.schema.tables import SPAN_VALUES
 from rankscope.tui.model import Model, build_model
 from tests.features.traces.page.jobs import traced
 
@@ -208,3 +211,16 @@ def test_between_collectives_the_selection_is_the_one_that_is_held_up() -> None:
     board.go_unit(board.low + 15_000_000)
     assert board.span is not None and board.lanes.spans.op[board.span] < 0, "it sleeps"
     assert board.selection is not None and (board.selection.group, board.selection.seq) == (0, 0)
+
+
+def test_a_copy_tells_what_it_moves_and_how_fast() -> None:
+    board = board_of()
+    board.go_rank(2)
+    board.go_unit(board.low + 15_000_000)
+    assert board.span is not None
+    rows = [(board.span, "bytes", 3 << 20), (board.span, "memory bandwidth (GB/s)", 12.5)]
+    values = pl.DataFrame(rows, schema=SPAN_VALUES, orient="row")
+    board.lanes = replace(board.lanes, dataset=replace(board.lanes.dataset, span_values=values))
+    sight = look(board)
+    assert sight is not None and sight.copied == "3 MiB at 12.5 GB/s"
+    assert "3 MiB at 12.5 GB/s" in heading(sight).plain

@@ -10,9 +10,10 @@ import polars as pl
 from rankscope.features.traces.page.activity import HOST_KINDS
 from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.read.event_names import COPY_BYTES, COPY_SPEED
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import tensors
-from rankscope.text.wording import duration, exact_duration, plural, rank_ranges, ranks_text, short_name
+from rankscope.text.wording import byte_count, duration, exact_duration, plural, rank_ranges, ranks_text, short_name
 from rankscope.tui.detail.detail_text import labelled
 from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap
 
@@ -53,6 +54,8 @@ class Sight:
     """The spans around it on the host, or around its launch, the innermost first."""
     step: dict[str, Any] | None = None
     """Its row of `steps`."""
+    copied: str = ""
+    """What a copy moves, and how fast."""
 
 
 def look(board: TraceBoard) -> Sight | None:
@@ -103,8 +106,17 @@ def look(board: TraceBoard) -> Sight | None:
     return Sight(
         board.rank, moment - lanes.low, span, _name(lanes, span), str(lanes.dataset.spans["category"][span]),
         start - lanes.low, end - start, op, group, members, launch,
-        None if launch is None else start - spans.times(launch)[0], stack, step,
+        None if launch is None else start - spans.times(launch)[0], stack, step, _copied(lanes, span),
     )  # fmt: skip
+
+
+def _copied(lanes: TraceLanes, span: int) -> str:
+    """The bytes of a copy and its speed; "" where the trace tells neither."""
+    values = lanes.dataset.span_values.filter(pl.col("span") == span).select(pl.col("name").cast(pl.String), "value")
+    told = dict(values.iter_rows())
+    moved, speed = told.get(COPY_BYTES), told.get(COPY_SPEED)
+    parts = ("" if moved is None else byte_count(int(moved)), "" if speed is None else f"{speed:.3g} GB/s")
+    return " at ".join(filter(None, parts))
 
 
 def _operation(lanes: TraceLanes, row: int) -> dict[str, Any]:
@@ -182,6 +194,7 @@ def heading(sight: Sight) -> Line:
         "  ",
         name,
         f"  {duration(sight.length_ns)} at +{exact_duration(sight.start_ns)}",
+        f"  {sight.copied}" if sight.copied else "",
         Span(f"  {plain(sight.category)}", "dim"),
     )
 

@@ -92,6 +92,7 @@ class EventColumns:
         self._linked = np.empty(0, np.bool_)
         self._callable = np.empty(0, np.bool_)
         self._measured = np.empty(0, np.bool_)
+        self._copies = np.empty(0, np.bool_)
         self._value_names = _NumberTable(MOST_LANES)
         self._parts: dict[str, list[npt.NDArray[Any]]] = {
             "numbers": [],
@@ -167,6 +168,9 @@ class EventColumns:
         self._parts["codes"].append(np.stack([name, lane]))
         if len(called):
             self._called(called + self.rows, [spans[i].args for i in called.tolist()])
+        copies = np.flatnonzero(self._copies[lane[linked]]).tolist()
+        if copies:
+            self._copied((linked[copies] + self.rows).tolist(), [links[at] for at in copies])
         if self._measured.any():
             measured = np.flatnonzero(self._measured[lane])
             # adds the numbers among the arguments of spans that measure or wait
@@ -178,10 +182,26 @@ class EventColumns:
                 for name, value in islice((given or {}).items(), _MOST_VALUES)
                 if name not in _PLACES and type(value) in (int, float) and abs(value) < _LARGEST_VALUE
             ]
-            table = np.array([row[:2] for row in found], np.int64).reshape(-1, len(VALUE_NUMBERS))
-            self._parts["value_numbers"].append(table.T)
-            self._parts["values"].append(np.array([[row[2] for row in found]], np.float64))
+            self._add_values(found)
         self.rows += len(spans)
+
+    def _copied(self, rows: list[int], links: list[LaunchLink | None]) -> None:
+        """Adds what copies move, and how fast."""
+        found = [
+            (row, self._value_names[name], value)
+            for row, link in zip(rows, links, strict=True)
+            for name, value in (
+                ((event_names.COPY_BYTES, link.copied), (event_names.COPY_SPEED, link.speed)) if link else ()
+            )
+            if isinstance(value, int | float) and 0 <= value < _LARGEST_VALUE
+        ]
+        self._add_values(found)
+
+    def _add_values(self, found: list[tuple[int, int, float]]) -> None:
+        """Adds numbers: the row of each span, the index of the name, the value."""
+        table = np.array([row[:2] for row in found], np.int64).reshape(-1, len(VALUE_NUMBERS))
+        self._parts["value_numbers"].append(table.T)
+        self._parts["values"].append(np.array([[row[2] for row in found]], np.float64))
 
     def _learn(self) -> None:
         """Classifies new names and lanes."""
@@ -197,6 +217,8 @@ class EventColumns:
             for c in new
         ]
         self._callable = np.concatenate([self._callable, np.array(callable_, np.bool_)])
+        copies = [c in event_names.COPY_CATEGORIES for c in new]
+        self._copies = np.concatenate([self._copies, np.array(copies, np.bool_)])
         measured = [c in event_names.MEASURED_CATEGORIES for c in new]
         self._measured = np.concatenate([self._measured, np.array(measured, np.bool_)])
 
@@ -305,18 +327,25 @@ def _key(args: CommArgs) -> tuple[Any, ...]:
         args.collective, args.dtype, args.in_elements if args.in_elements is not None else args.in_size,
         args.out_elements if args.out_elements is not None else args.out_size, args.group_size,
         args.group if args.group is not None else args.group_id, args.description,
-        str(args.members) if isinstance(args.members, list) else args.members, args.rank, args.start, args.stride,
-        args.source, args.target, bytes(args.dims), bytes(args.types),
+        _listed(args.members), args.rank, args.start, args.stride,
+        args.source, args.target, bytes(args.dims), bytes(args.types), _listed(args.in_splits),
+        _listed(args.out_splits),
     )  # fmt: skip
 
 
+def _listed(value: list[Any] | event_names.Scalar) -> event_names.Scalar:
+    """A list as its text, which can be compared."""
+    return str(value) if isinstance(value, list) else value
+
+
 def _call(key: tuple[Any, ...]) -> TracedCall:
-    collective, dtype, in_elements, out_elements, size, group, description, members, *numbers, dims, types = key
+    collective, dtype, in_elements, out_elements, size, group, description, members, *numbers = key[:-4]
+    dims, types, in_splits, out_splits = key[-4:]
     rank, start, stride, source, target = map(safe_integer, numbers)
     return TracedCall(
         _text(collective), _text(dtype), safe_integer(in_elements), safe_integer(out_elements), safe_integer(size),
         _text(group), _text(description), _text(members), rank, start, stride, source, target,
-        _shapes(dims), _shapes(types),
+        _shapes(dims), _shapes(types), _text(in_splits), _text(out_splits),
     )  # fmt: skip
 
 

@@ -81,11 +81,15 @@ LOOSE_EVENTS: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[_UNI
 EVENT: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_UNION)
 
 
-class LaunchLink(msgspec.Struct, gc=False, rename={"collective": "Collective name"}):
-    """The link from a call of the runtime to its work on a device, and whether that is a collective."""
+class LaunchLink(msgspec.Struct, gc=False, rename={
+    "collective": "Collective name", "copied": "bytes", "speed": "memory bandwidth (GB/s)",
+}):  # fmt: skip
+    """The link from a call of the runtime to its work on a device, whether that is a collective, and what it copies."""
 
     correlation: Scalar = None
     collective: Scalar = None
+    copied: Scalar = None
+    speed: Scalar = None
 
 
 class CommArgs(msgspec.Struct, gc=False, rename={
@@ -93,6 +97,7 @@ class CommArgs(msgspec.Struct, gc=False, rename={
     "in_elements": "In msg nelems", "out_elements": "Out msg nelems", "in_size": "In msg size",
     "out_size": "Out msg size", "group_size": "Group size", "group": "Process Group Name",
     "group_id": "Process Group ID", "description": "Process Group Description", "members": "Process Group Ranks",
+    "in_splits": "In split size", "out_splits": "Out split size",
     "comms_id": "Comms Id", "rank": "Rank", "start": "Global rank start", "stride": "Global rank stride", "seq": "Seq",
     "source": "Src Rank", "target": "Dst Rank", "dims": "Input Dims", "types": "Input type",
 }):  # fmt: skip
@@ -121,6 +126,8 @@ class CommArgs(msgspec.Struct, gc=False, rename={
     target: Scalar = None
     dims: msgspec.Raw = NO_ARGS
     types: msgspec.Raw = NO_ARGS
+    in_splits: list[Any] | Scalar = None
+    out_splits: list[Any] | Scalar = None
 
 
 LINKS: msgspec.json.Decoder[list[LaunchLink | None]] = msgspec.json.Decoder(list[LaunchLink | None])
@@ -141,9 +148,11 @@ DEVICE_CATEGORIES = frozenset({
     "mtia_ccp_events", "mtia_workloadd", "collective_comm", "concurrent_kernel",
 })  # fmt: skip
 """Categories whose process is a device and whose thread is a stream."""
+COPY_CATEGORIES = frozenset({"gpu_memcpy", "gpu_memset"})
+COPY_BYTES, COPY_SPEED = "bytes", "memory bandwidth (GB/s)"
+"""Arguments of a copy or memset: what it moves, and how fast, from a duration with all its decimals."""
 MEASURED_CATEGORIES = frozenset({"cuda_sync", "cuda_profiler_range"})
 """Categories whose arguments hold numbers: what a stream waits for, and counters of a device."""
-COPY_CATEGORIES = frozenset({"gpu_memcpy", "gpu_memset"})
 MIRROR = "mirror"
 """Category of rows that show once more what other rows show."""
 PROFILER_CATEGORIES = frozenset({"Trace", MIRROR})

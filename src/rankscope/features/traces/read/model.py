@@ -135,6 +135,9 @@ class TracedCall(NamedTuple):
     dims: str | None
     """JSON text of the shapes of all arguments."""
     types: str | None
+    in_splits: str | None
+    """JSON text of the parts of an all_to_all for each member, with `...` in the middle of a long one; "[]": equal."""
+    out_splits: str | None
 
 
 class Label(NamedTuple):

@@ -210,8 +210,8 @@ _COLUMNS: dict[str, Any] = {
     name: pl.String if TRACED[name] == pl.Categorical else TRACED[name]
     for name in (
         "group", "seq", "p2p_seq", "is_p2p", "library", "op", "peer", "coalesced", "state", "retired", "created_ns",
-        "started_ns", "completed_ns", "duration_ns", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes", "thread",
-        "comms_id",
+        "started_ns", "completed_ns", "duration_ns", "in_sizes", "out_sizes", "in_dtypes", "out_dtypes",
+        "in_splits", "out_splits", "thread", "comms_id",
     )
 }  # fmt: skip
 
@@ -254,11 +254,12 @@ class _OperationValues:
         )  # fmt: skip
 
     def _said(self, call: TracedCall | None) -> tuple[str | None, ...]:
-        """Input and output sizes and types: equal for all calls with the same arguments."""
+        """Input and output sizes, types and splits: equal for all calls with the same arguments."""
         assert call is not None
         if call not in self._arguments:
             dtypes = _dtypes(call)
-            self._arguments[call] = _in_sizes(call), _elements(call.out_elements), dtypes, dtypes
+            splits = _splits(call.in_splits), _splits(call.out_splits)
+            self._arguments[call] = _in_sizes(call), _elements(call.out_elements), dtypes, dtypes, *splits
         return self._arguments[call]
 
 
@@ -282,6 +283,18 @@ def _is_shape(value: Any) -> bool:
 
 def _elements(count: int | None) -> str | None:
     return None if count is None else f"[[{count}]]"
+
+
+def _splits(said: str | None) -> str | None:
+    """The parts of an all_to_all as a JSON list of numbers; None if it does not list them all."""
+    parts = _json(said)
+    if not isinstance(parts, list) or not parts:
+        return None
+    whole = all(type(part) is int and 0 <= part < _MOST_ELEMENTS for part in parts)
+    return orjson.dumps(parts).decode() if whole else None
+
+
+_MOST_ELEMENTS = 1 << 53
 
 
 def _dtypes(call: TracedCall) -> str | None:

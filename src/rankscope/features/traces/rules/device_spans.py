@@ -107,6 +107,13 @@ class SpanIndex:
         columns = ("row", "file", "track", "lane", "category", "name", "start_ns", "end_ns", "depth", "correlation")
         return self._table("host", file, lambda all_: all_.filter(pl.col("device").is_null()).select(*columns))
 
+    def device_annotations(self, file: int) -> pl.DataFrame:
+        """Annotations as rows of the devices of a file, by track, then start: track, name, start_ns, end_ns."""
+        tracks = self._tracks_of.get(file, self._tracks[:0]).drop_nulls("device")
+        rows = expanded_ranges(*(tracks[edge].to_numpy().astype(np.int64) for edge in ("begin", "end")))
+        shown = self.dataset.spans[rows].filter(is_among("category", ["gpu_user_annotation"]))
+        return shown.select("track", "name", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+
     def _launches(self, all_: pl.DataFrame) -> pl.DataFrame:
         """The calls that started work on a device, each once: correlation, call_ns, called_ns, call_track."""
         calls = all_.filter(

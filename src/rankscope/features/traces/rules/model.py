@@ -129,18 +129,44 @@ LAUNCHES: Columns = {
 }
 """One row for each window: launches and their kernels."""
 
-BANDWIDTH: Columns = {
-    "group": pl.UInt32,
-    "op": pl.Categorical,
-    "bytes": pl.Int64,  # as nccl-tests counts the size of an operation
-    "count": pl.UInt32,
-    "median_ns": pl.Int64,  # from the last arrival to the end
-    "algbw": pl.Float64,  # GB/s
-    "busbw": pl.Float64,  # GB/s
-    "low": pl.Float64,  # 10 % and 90 % of busbw
-    "high": pl.Float64,
+STEP_LAUNCHES: Columns = {
+    "rank": pl.Int32,
+    "file": pl.UInt32,
+    "step": pl.Int64,  # as in STEPS
+    "launches": pl.UInt32,  # kernels of known launches; not copies, graphs, and launches that wait for the device
+    "short": pl.UInt32,  # of these, shorter than the call that launched it
 }
-"""One row for each group, operation and size."""
+"""One row for each window and step: kernels that are shorter than their launch."""
+
+COPIES: Columns = {
+    "rank": pl.Int32,
+    "file": pl.UInt32,
+    "step": pl.Int64,  # as in STEPS
+    "name": pl.Categorical,  # "Memcpy HtoD (Pinned -> Device)", "Memset (Device)", ...
+    "count": pl.UInt32,
+    "bytes": pl.Int64,
+    "total_ns": pl.Int64,
+    "speed": pl.Float64,  # GB/s over all of them
+    "most": pl.Float64,  # GB/s of the fastest
+}
+"""One row for each window, step and kind of copy, in the order of steps, those with most time first."""
+
+RANGE_KINDS = ("annotation", "module", "module class")
+"""Ranges that a program names: annotations, instances of modules, and all instances of a class."""
+
+RANGES: Columns = {
+    "rank": pl.Int32,
+    "file": pl.UInt32,
+    "kind": pl.String,  # one of RANGE_KINDS
+    "name": pl.Categorical,
+    "count": pl.UInt32,  # one within another of the same name does not count
+    "host_ns": pl.Int64,  # of the ranges on the host; null where only the device shows them
+    "device_ns": pl.Int64,  # of the work that was launched in them; null where that is not known
+    "communication_ns": pl.Int64,  # of that, collectives, which wait for other ranks
+    "kernels": pl.UInt32,
+    "share": pl.Float64,  # of all work of the device; parallel streams count each
+}
+"""One row for each window, kind and name, those with most device time first. Ranges may hold one another."""
 
 LAST: Columns = {
     "match": pl.UInt32,
@@ -259,17 +285,24 @@ class TraceAnalysis:
     idle: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=IDLE))
     queues: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=QUEUES))
     launches: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAUNCHES))
-    bandwidth: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BANDWIDTH))
     last: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LAST))
     path: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH))
     path_names: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATH_NAMES))
     patterns: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PATTERNS))
+    step_launches: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEP_LAUNCHES))
+    copies: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COPIES))
+    ranges: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANGES))
     counters: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COUNTERS))
     handovers: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HANDOVERS))
     causes: Mapping[int, Lateness] = field(default_factory=dict)
     """The cause for each rank accused of being late."""
     recorded: int | None = None
     """Number of traced operations that are also in dumps; None without dumps."""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the program marked steps: else the whole window counts as one, with number 0."""
+        return bool((self.steps.group_by("file").len()["len"] > 1).any() or (self.steps["step"] > 0).any())
 
     @property
     def residual_ns(self) -> int | None:

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import orjson
 import polars as pl
 
 from rankscope.analysis.late_ranks import LatenessTest, LateRank, LostTime, UnsteadyRank, lateness_test
-from rankscope.analysis.signatures import element_count
 from rankscope.features.traces.rules.clock_alignment import FileClocks, align_clocks
+from rankscope.features.traces.rules.collective_costs import CollectiveCosts, sizes_of
 from rankscope.features.traces.rules.critical_path import CriticalPaths, critical_paths
 from rankscope.features.traces.rules.device_spans import SpanIndex, step_spans, with_steps
 from rankscope.features.traces.rules.host_time import counter_table, kernel_patterns
@@ -25,8 +24,11 @@ from rankscope.features.traces.rules.lateness import (
 )
 from rankscope.features.traces.rules.lateness_causes import LatenessExplainer
 from rankscope.features.traces.rules.matching import Matching, cluster_windows, executed_rows, jobs_of, match_rows
-from rankscope.features.traces.rules.model import BANDWIDTH, MATCHED, STEPS, Columns, Lateness, TraceAnalysis
+from rankscope.features.traces.rules.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
+from rankscope.features.traces.rules.range_times import range_table
+from rankscope.features.traces.rules.step_launches import step_tables
 from rankscope.features.traces.rules.trace_tables import recorded_in_dumps, tables_of_all
+from rankscope.features.traces.rules.traced_collectives import instance_table, traced_costs
 from rankscope.features.traces.rules.window_offset import AGREEMENT_NS
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import plural
@@ -165,13 +167,18 @@ class TraceStory:
         return {late.rank: explainer.explain(late) for late in self.late}
 
     @cached_property
-    def speeds(self) -> pl.DataFrame:
-        """Speeds of the matched operations."""
-        return with_speed(self.joined, self.sizes)
+    def instances(self) -> pl.DataFrame:
+        """Matched operations that need all members; see `instance_table`."""
+        return instance_table(self.dataset, self.joined, self.sizes)
+
+    @cached_property
+    def collectives(self) -> CollectiveCosts:
+        """Costs of collectives by type and size, and by rank."""
+        return traced_costs(self.dataset, self.matches, self.joined, self.sizes, self.instances)
 
     @cached_property
     def sizes(self) -> pl.DataFrame:
-        """Bytes of each row of `Dataset.traced`."""
+        """Bytes of each row of `Dataset.traced`; see `sizes_of`."""
         return sizes_of(self.dataset.traced)
 
     @cached_property
@@ -190,7 +197,6 @@ class TraceStory:
             clock_error_ns=self.clocks.error_ns if self.clocks.residuals else None,
             matched=matched,
             refused=(*self.refused(), *self.clocks.doubts),
-            bandwidth=bandwidth_table(self.speeds),
             last=self.last,
             causes=self.causes,
             recorded=None if self.dataset.dumps.is_empty() else self.recorded.height,
@@ -204,6 +210,8 @@ class TraceStory:
             handovers=self.paths_of_steps.handovers,
             patterns=kernel_patterns(self.spans),
             counters=counter_table(self.spans),
+            ranges=range_table(self.spans),
+            **step_tables(self.spans, self.steps),
         )
 
     @cached_property
@@ -284,67 +292,3 @@ def _leading_on(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
         if not ends:
             return pairs - left
         left -= ends
-
-
-# Bandwidth of collectives, computed as nccl-tests does.
-
-WIDTHS = {
-    "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "char": 1, "byte": 1, "bool": 1,
-}  # fmt: skip
-"""Bytes of an element; 1 for 8-bit floats, whose names vary."""
-_SHARES = ("all_gather", "reduce_scatter", "all_to_all")
-"""Operations in which each rank keeps its own part of n."""
-
-
-def with_speed(rows: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
-    """One row per match: MATCH_COLUMNS, group, op, key, `members`, `bytes`, `took_ns` and `busbw` in GB/s.
-
-    `rows` of matches with `row` of `Dataset.traced`, `sizes` from `sizes_of`; matches of unknown size are left out.
-    """
-    table = rows.join(sizes, on="row", how="left").group_by(MATCH_COLUMNS, maintain_order=True).agg(
-        pl.col("group", "op", "key").first(), members=pl.len(), bytes=pl.col("bytes").max(),
-        took_ns=(pl.col("ended_ns") - pl.col("arrived_ns")).min(), ended_ns=pl.col("ended_ns").max(),
-    )  # fmt: skip
-    n, key = pl.col("members"), pl.col("key").cast(pl.String)
-    factor = (
-        pl.when(key == "all_reduce").then(2 * (n - 1) / n).when(key.is_in(_SHARES)).then((n - 1) / n).otherwise(1.0)
-    )
-    return table.filter((pl.col("bytes") > 0) & (pl.col("took_ns") > 0)).with_columns(
-        algbw=pl.col("bytes") / pl.col("took_ns"), busbw=pl.col("bytes") / pl.col("took_ns") * factor
-    )
-
-
-def bandwidth_table(speeds: pl.DataFrame) -> pl.DataFrame:
-    """One row per group, operation and size, with columns BANDWIDTH."""
-    table = speeds.group_by("group", "op", "bytes").agg(
-        count=pl.len(), median_ns=pl.col("took_ns").median().cast(pl.Int64), algbw=pl.col("algbw").median(),
-        low=pl.col("busbw").quantile(0.1), high=pl.col("busbw").quantile(0.9), busbw=pl.col("busbw").median(),
-    )  # fmt: skip
-    return table.select([pl.col(n).cast(k) for n, k in BANDWIDTH.items()]).sort(
-        pl.col("group"), pl.col("op").cast(pl.String), pl.col("bytes")
-    )
-
-
-def sizes_of(traced: pl.DataFrame) -> pl.DataFrame:
-    """row, bytes: the larger of input and output; null if sizes or the type are unknown."""
-    names = ["in_sizes", "out_sizes", "in_dtypes"]
-    texts = traced.with_row_index("row").select("row", pl.col(names).cast(pl.String))
-    distinct = texts.select(names).unique()
-    told = [_bytes(*row) for row in distinct.iter_rows()]
-    distinct = distinct.with_columns(bytes=pl.Series(told, dtype=pl.Int64))
-    return texts.join(distinct, on=names, how="left", nulls_equal=True).select("row", "bytes")
-
-
-def _bytes(in_sizes: str | None, out_sizes: str | None, dtypes: str | None) -> int | None:
-    elements = max(element_count(in_sizes) or 0, element_count(out_sizes) or 0)
-    width = _width(dtypes)
-    return elements * width if elements and width else None
-
-
-def _width(dtypes: str | None) -> int | None:
-    try:
-        names = orjson.loads(dtypes or "[]")
-    except orjson.JSONDecodeError:
-        return None
-    name = str(names[0]).lower() if isinstance(names, list) and names else ""
-    return 1 if name.startswith("float8") else WIDTHS.get(name)

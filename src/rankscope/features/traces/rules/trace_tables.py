@@ -109,7 +109,7 @@ def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> FileTables:
 
     `steps` are those that the program marked: file, step, begin_ns, end_ns.
     """
-    dataset, windows = spans.dataset, _windows(spans.dataset, steps)
+    dataset, windows = spans.dataset, step_windows(spans.dataset, steps)
     ranks = dataset.traces.select("file", "rank")
     found = [_of(spans, file, windows[file]) for file in sorted(dataset.traces["file"])]
     out = {
@@ -120,7 +120,7 @@ def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> FileTables:
     return {**out, "steps": told.sort("rank", "file", "start_ns", maintain_order=True)}
 
 
-def _windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
+def step_windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
     """By file its steps; the whole window is one step if none are marked."""
     windows = dataset.traces.select(
         "file", pl.lit(0, dtype=pl.Int64).alias("step"), begin_ns="start_ns", end_ns="end_ns"

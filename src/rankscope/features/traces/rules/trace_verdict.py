@@ -11,6 +11,7 @@ from rankscope.analysis.facts import Facts
 from rankscope.analysis.late_ranks import FEWEST_UNITS
 from rankscope.analysis.model import Analysis, Evidence, Finding, GroupRef, Status
 from rankscope.analysis.places import Places
+from rankscope.features.traces.rules.collective_costs import COLLECTIVE_RESULTS
 from rankscope.features.traces.rules.host_bound import host_findings, host_shares, is_headline
 from rankscope.features.traces.rules.lateness import MATCH_COLUMNS, communication_spans, most_frequent_last
 from rankscope.features.traces.rules.model import TRACE_RESULTS
@@ -32,7 +33,8 @@ def link_findings(story: TraceStory, places: Places) -> list[Finding]:
 
 def _groups(story: TraceStory) -> pl.DataFrame:
     members = story.joined.group_by(MATCH_COLUMNS, maintain_order=True).agg(ranks=pl.col("rank").sort())
-    return story.speeds.join(members, on=MATCH_COLUMNS).select(
+    timed = story.instances.filter((pl.col("bytes") > 0) & (pl.col("took_ns") > 0))
+    return timed.join(members, on=MATCH_COLUMNS).select(
         "group", "ranks", "op", "bytes", "took_ns", pl.lit(False).alias("is_p2p")
     )
 
@@ -216,6 +218,7 @@ def with_traces(facts: Facts, analysis: Analysis) -> Analysis:
         late = [replace(f, root_cause=False) for f in late]
     findings = _joined(analysis.findings, late, rest, worse=worse)
     told = TRACE_RESULTS.put(replace(analysis, findings=findings), story.analysis())
+    told = COLLECTIVE_RESULTS.put(told, story.collectives)
     if worse or analysis.status == "failed":
         return told
     slow = [f for f in findings if f.kind == "straggler" and f.culprit_ranks]
