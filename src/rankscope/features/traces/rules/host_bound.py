@@ -37,8 +37,8 @@ FLUSH_SHARE = 0.05
 HEADLINE_SHARE = 0.1
 """Share from which that is the verdict of the traces."""
 LAUNCHES, UNKNOWN = "launches", ""
-_ALLOCATION = re.compile(r"^(?:cuda|hip)Malloc(?:Managed)?$|^cuMem(?:Create|Map|SetAccess|Alloc(?:_v2)?)$")
-_RELEASE = re.compile(r"^(?:cuda|hip)Free$|^cuMem(?:Unmap|Release|Free(?:_v2)?)$")
+_ALLOCATION = re.compile(r"^(?:cuda|hip)Malloc(?:Managed)?$|^(?:cu|hip)Mem(?:Create|Map|SetAccess|Alloc(?:_v2)?)$")
+_RELEASE = re.compile(r"^(?:cuda|hip)Free$|^(?:cu|hip)Mem(?:Unmap|Release|Free(?:_v2)?)$")
 _ADVICE = {
     DATA_LOADING: "Give the data loader more workers (num_workers, prefetch_factor, pin_memory), or cheaper work.",
     LAUNCHES: "Launch fewer kernels: torch.compile(mode='reduce-overhead') or CUDA graphs, fused optimizers "
