@@ -1,7 +1,8 @@
 """How our breakdown of the time of devices agrees with that of Holistic Trace Analysis (HTA).
 
-Run from the root of the repository: `python -m benchmarks.trace_breakdown --hta PYTHON SET... [--write]`, where each SET
-is a folder of traces that tell their ranks, and PYTHON an interpreter that has HolisticTraceAnalysis and pandas before 3.
+Run from the root of the repository: `python -m benchmarks.trace_breakdown --hta PYTHON SET... [--write]`, where each
+SET is a folder of traces that tell their ranks, and PYTHON an interpreter that has HolisticTraceAnalysis and pandas
+before 3.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from benchmarks.child_processes import run_program
@@ -23,12 +25,13 @@ from rankscope.assemble.load import LoadOptions, load
 from rankscope.features.traces.rules.device_spans import SpanIndex, step_spans, steps_on_device
 from rankscope.features.traces.rules.trace_tables import split_steps
 
-EXPLANATION = """The same public traces, by HTA's temporal breakdown and overlap, and by ours. HTA takes all work that was
-launched before the last marked step, from the start of the first to the end of the last; with one step or none, all
-work. Ours are the same steps, cut where the device begins the work of the next one.
-*largest difference*: of all ranks, in percent of the time of the device; of the overlap in percentage points. HTA reads copies without what it
-takes for kernels, though it is none: waits and annotations of devices (these also for steps of the host), and operators
-that tell a stream, as those of inductor do. It is told not to round times (HTA_DISABLE_NS_ROUNDING=1)."""
+EXPLANATION = """The same public traces, by HTA's temporal breakdown and overlap, and by ours. HTA takes all work that
+was launched before the last marked step, from the start of the first to the end of the last; with one step or none, all
+work. Ours are the same steps, cut where the device begins the work of the next one. *Largest difference* of all ranks:
+in percent of the time of the device, of the overlap in percentage points ("-": HTA finds no communication). HTA reads
+copies without what it takes for kernels, though it is none: waits and annotations of devices (these also for steps of
+the host), and operators that tell a stream, as those of inductor do; and it is told not to round times
+(HTA_DISABLE_NS_ROUNDING=1). Without that, the sets of compiled code differ by up to 20 %."""
 NO_WORK = ("gpu_user_annotation", "cuda_sync", "overhead")
 GZIP = b"\x1f\x8b"
 _HTA = """
@@ -80,17 +83,20 @@ def own_times(folder: Path) -> dict[int, tuple[str, DeviceTime]]:
             steps = pl.DataFrame({"file": [file], "step": [0], "begin_ns": [start], "end_ns": [end]})
         rows = split_steps(spans, file, steps)
         # idle before the first work and behind the last does not count
-        begin, end = int(rows["start_ns"][0]), int(rows["end_ns"][-1])
-        ran = device.filter(pl.col("end_ns") > begin, pl.col("start_ns") < end)
-        ran = ran.select(pl.col("start_ns").clip(begin).min(), pl.col("end_ns").clip(None, end).max())
-        edges = ran["start_ns"][0] - begin + end - ran["end_ns"][0]
+        begin, over = int(rows["start_ns"][0]), int(rows["end_ns"][-1])
+        ran = device.filter(pl.col("end_ns") > begin, pl.col("start_ns") < over)
+        ran = ran.select(pl.col("start_ns").clip(begin).min(), pl.col("end_ns").clip(None, over).max())
+        edges = ran["start_ns"][0] - begin + over - ran["end_ns"][0]
         totals = {name: int(rows[f"{name}_ns"].sum()) for name in ("compute", "exposed", "memory", "idle", "overlap")}
         communication = int(rows["communication_ns"].sum())
-        found[int(rank)] = folder / paths[file], DeviceTime(
-            totals["compute"] / 1000,
-            (totals["exposed"] + totals["memory"]) / 1000,
-            (totals["idle"] - edges) / 1000,
-            100 * totals["overlap"] / max(communication, 1),
+        found[int(rank)] = (
+            folder / paths[file],
+            DeviceTime(
+                totals["compute"] / 1000,
+                (totals["exposed"] + totals["memory"]) / 1000,
+                (totals["idle"] - edges) / 1000,
+                100 * totals["overlap"] / max(communication, 1),
+            ),
         )
     return {rank: (str(path), times) for rank, (path, times) in sorted(found.items())}
 
@@ -122,6 +128,10 @@ def differences(ours: DeviceTime, theirs: DeviceTime) -> list[float]:
     return [*(100 * abs(a - b) / max(theirs.total, 1) for a, b in parts), abs(ours.overlap - theirs.overlap)]
 
 
+def _largest(values: Sequence[float]) -> str:
+    return "-" if np.isnan(values).any() else f"{max(values):.2f}"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compares all sets, and writes the section."""
     parser = program_parser(__spec__.name, __doc__, writes=True)
@@ -135,7 +145,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         compared = [differences(times, theirs[rank]) for rank, (_, times) in ours.items()]
         for rank, (_, times) in ours.items():
             print(folder.name, rank, *(f"{a:.1f}/{b:.1f}" for a, b in zip(times, theirs[rank], strict=True)))
-        rows.append([folder.name, len(ours), *(f"{max(part):.2f}" for part in zip(*compared, strict=True))])
+        rows.append(
+            [
+                folder.name,
+                len(ours),
+                *map(_largest, zip(*compared, strict=True)),
+            ]
+        )
     text = table(["set", "ranks", *(f"{part} %" for part in PARTS)], rows)
     publish("Breakdown of traces against HTA", f"{EXPLANATION}\n\n{text}", write=args.write)
 

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Meta
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.path_section import is_nameless, pattern_table
+from rankscope.features.traces.path_section import pattern_table
 from rankscope.features.traces.rules import model as traces
 from rankscope.features.traces.rules.critical_path import path_totals, top_names
 from rankscope.report.json import Json, ReportPart, one_of
@@ -115,7 +115,7 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
     if results is None:
         return TraceKeys(None)
     paths = dict(dataset.files.select("file", "path").iter_rows())
-    nameless = is_nameless(dataset)
+    nameless = dataset.is_rankless
     groups = {group.id: group.name for group in dataset.group_list}
 
     def rows(table: pl.DataFrame) -> list[Json]:

@@ -45,7 +45,7 @@ def in_operators(*operators: str, call: str = "", category: str = "cuda_runtime"
         around = [x("cpu_op", name, begin + n, end - begin - 2 * n) for n, name in enumerate(operators)]
         inside = begin + len(operators)
         span = x(category, call, inside, end - inside - len(operators), correlation=correlation)
-        return (around + [span] if call else around), end
+        return ([*around, span] if call else around), end
 
     return events
 
@@ -103,8 +103,8 @@ BLOCKED: dict[str, Blocked] = {
 
 
 def job(folder: Path, blocked: Blocked, *, computes: bool) -> Analysis:
-    """Hosts that block behind their collective, which a rank enters late: its host prepares a batch, or blocks until its
-    device has computed."""
+    """Hosts block behind their collective; a rank enters it late: its host prepares a batch, or blocks until its device
+    has computed."""
     files = {}
     for rank in range(RANKS):
         events: list[Event] = []

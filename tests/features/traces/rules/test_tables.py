@@ -10,6 +10,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.features.traces.rules.device_spans import BusyIntervals
+from rankscope.features.traces.rules.host_time import span_text
 from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.features.traces.rules.trace_story import TraceStory
 from rankscope.schema import Dataset
@@ -54,7 +55,7 @@ def test_without_steps_the_window_is_one() -> None:
 
 
 def behind(*, before: bool = False) -> TraceBuilder:
-    """Two steps of 100 us, whose host launches in the first 20 us of each what the device does 70 us later: it computes for
+    """Two steps of 100 us, whose host launches in the first 20 us what the device does from 70 us on: it computes for
     60 us, then communicates for 30 us. `before`: it still has work from before the trace."""
     job = TraceBuilder(1)
     for step in range(2):
@@ -221,6 +222,11 @@ def test_of_two_groups_the_slow_one_is_told_and_nobody_is_accused() -> None:
 )  # fmt: skip
 def test_what_may_be_so_by_design_or_chance_is_not_told(dataset: Dataset) -> None:
     assert [f for f in analyse(dataset).findings if f.kind == "slow-link"] == []
+
+
+@pytest.mark.parametrize("path", ["/home/me/data.py", "C:\\\\Users\\\\me\\\\data.py"])
+def test_a_function_is_named_with_its_file_alone(path: str) -> None:
+    assert span_text(f"{path}(12): load") == "load (data.py:12)"
 
 
 def test_busy_counts_what_lies_within() -> None:

@@ -197,7 +197,9 @@ def steps_on_device(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.Data
 
     A device that is behind its host begins a step when it has done all that was launched before, or at the latest when
     the first computing of the step starts on the stream that computes most; else it begins with the host. Without a
-    device, or where a trace tells no launches, steps stay as the host marked them. `steps`: file, step, begin_ns, end_ns.
+    device, or where a trace tells no launches, steps stay as the host marked them.
+
+    `steps`: file, step, begin_ns, end_ns.
     """
     if spans.on_host or spans.device(file) is None:
         return steps
@@ -217,7 +219,8 @@ def steps_on_device(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.Data
         before, after = np.searchsorted(calls, times) - 1, np.searchsorted(issued, times)
         ended = np.where(before >= 0, done[np.maximum(before, 0)], times)
         begun = np.append(starts, np.iinfo(np.int64).max)[after]
-        return np.maximum(times, np.minimum(ended, begun))
+        cut: Ints = np.maximum(times, np.minimum(ended, begun))
+        return cut
 
     ends = (reached(steps[name].to_numpy()) for name in ("begin_ns", "end_ns"))
     return steps.with_columns(*(pl.Series(n, t) for n, t in zip(("begin_ns", "end_ns"), ends, strict=True)))

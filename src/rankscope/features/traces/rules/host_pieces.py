@@ -247,8 +247,7 @@ def _of_thread(spans: pl.DataFrame, kinds: _CallKinds, device: _DeviceQueue | No
 def _doing(
     spans: pl.DataFrame, parents: Ints, kinds: _CallKinds, device: _DeviceQueue | None
 ) -> tuple[Mask, Mask, Mask]:
-    """For each span of a thread whether it is a call, whether it is, or lies within, an operator or call, and whether it
-    waits."""
+    """For each span of a thread whether it is a call; is, or lies within, an operator or call; and waits."""
     told = spans.join(kinds.usual, on="name", how="left", maintain_order="left").select(
         call=kinds.is_call, operator=is_among("category", ["cpu_op"]), waits=is_among("name", kinds.waits),
         bare=is_among("name", kinds.bare), reads=is_among("name", kinds.reads), usual="usual_ns",
