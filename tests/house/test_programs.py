@@ -76,6 +76,7 @@ NOT_RUN = {
     "benchmarks/pair_job.py": "a rank of benchmarks/real_pairs.py",
     "benchmarks/scale.py": "starts 40 reports and 20 apps at least; its plan is tested below, its parts are run above",
     "benchmarks/slow_link.py": "holds keys down for a minute",
+    "benchmarks/trace_breakdown.py": "needs an interpreter that has Holistic Trace Analysis, and public traces",
     "benchmarks/trace_speed.py": "starts each way of benchmarks/trace_ways.py twice: 5 s; its parts are run above",
     "docs/screenshot.py": "draws ten pictures; tests/tui/test_golden.py compares them",
     "packaging/make_pyz.py": "needs a network; tests/house/test_packages.py tests what the file does",

@@ -184,8 +184,7 @@ def summary(dataset: Dataset) -> str:
     told = not dataset.dumps.is_empty() or not used
     # without a number in any line, ranks are those that the lines are about; a lone trace may tell none
     ranks = dataset.every_rank if dataset.is_sized else dataset.told_ranks
-    nameless = dataset.from_traces and not dataset.seen_ranks
-    counts = [(0 if nameless else len(ranks), "rank"), (dataset.groups.height, "group")]
+    counts = [(0 if dataset.is_rankless else len(ranks), "rank"), (dataset.groups.height, "group")]
     parts = [plural(number, noun) for number, noun in counts if number or told]
     with_operations = f" with {plural(operations, 'operation')}" if operations or told else ""
     if not dataset.is_sized and ranks:

@@ -222,6 +222,11 @@ class Dataset(JobTables):
         """Whether there are traces, but neither dumps nor logs, so that all facts come from traces."""
         return self.has_traces and self.dumps.is_empty() and not self.has_logs
 
+    @property
+    def is_rankless(self) -> bool:
+        """Whether the only traced process has no rank, neither in its trace nor in a name: nothing gives it one."""
+        return self.from_traces and not self.seen_ranks
+
     @cached_property
     def seen_ranks(self) -> tuple[int, ...]:
         """Ranks with a flight recorder dump, sorted; without any dump, the ranks in logs, traces or samples."""

@@ -61,6 +61,8 @@ def room_for_state(dataset: Dataset, width: int) -> int:
 
 
 def _ranks_text(dataset: Dataset) -> str:
+    if dataset.is_rankless:
+        return "no rank"
     known = len(dataset.told_ranks)
     whole = len(dataset.every_rank) if dataset.is_sized else known
     where = f" in {dataset.source_noun}" if dataset.source_noun else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -27,9 +27,9 @@ NOT_SHOWN = "nothing that the trace shows"
 Cells = tuple[str, ...]
 
 
-def is_nameless(dataset: Dataset) -> bool:
-    """Whether the only traced process has no rank, neither in its trace nor in a name: no report gives it one."""
-    return dataset.from_traces and not dataset.seen_ranks
+def process_text(dataset: Dataset, ranks: Sequence[int], most: int = 8) -> str:
+    """The traced ranks in words: "ranks 0-3"; "the process" if it has no rank."""
+    return "the process" if dataset.is_rankless else ranks_text(ranks, most)
 
 
 def ranks_on_path(traces: TraceAnalysis) -> list[Cells]:
@@ -57,7 +57,7 @@ def section(dataset: Dataset, traces: TraceAnalysis) -> Iterator[Section]:
     """The critical path of all steps; none without a path."""
     if not traces.path.is_empty():
         rows = ranks_on_path(traces)
-        grid = Grid(head=HEAD, rows=[(NO_RANK, *row[1:]) for row in rows] if is_nameless(dataset) else rows)
+        grid = Grid(head=HEAD, rows=[(NO_RANK, *row[1:]) for row in rows] if dataset.is_rankless else rows)
         yield Section(path_title(traces), (grid, Bullets(path_lines(dataset, traces), "Largest parts")))
 
 
@@ -87,7 +87,7 @@ def _longest(dataset: Dataset, traces: TraceAnalysis, steps: int) -> Iterator[st
     for kind, name, ranks, totals, share, within in table.iter_rows():
         # ranks come by their time: those that have nearly all of it
         first = next(at for at in range(len(ranks)) if sum(totals[: at + 1]) >= _NEARLY * sum(totals))
-        where = "" if is_nameless(dataset) else f", {ranks_text(sorted(ranks[: first + 1]))}"
+        where = "" if dataset.is_rankless else f", {ranks_text(sorted(ranks[: first + 1]))}"
         per = "" if steps == 1 else " a step" if within == steps else f" in {within} of {plural(steps, 'step')}"
         time = duration(sum(totals) // (steps if within == steps else 1))
         yield f"{part_phrase(kind, name)}{where}: {time}{per} ({100 * share:.0f} %)"

@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from rankscope.features.traces.path_section import is_nameless
 from rankscope.features.traces.rules.model import RANGE_KINDS, TraceAnalysis
 from rankscope.features.traces.rules.range_times import MODULE, over_ranks
 from rankscope.report.blocks import Block, Grid, Section
@@ -32,7 +31,7 @@ _SAME_WORK = ("device_ns", "communication_ns", "least_ns", "most_ns")
 def section(dataset: Dataset, traces: TraceAnalysis) -> Iterator[Section]:
     """Device time by annotation and by class of module, where a program names them."""
     blocks = list[Block]()
-    alone = is_nameless(dataset) or traces.ranges["rank"].n_unique() == 1
+    alone = dataset.is_rankless or traces.ranges["rank"].n_unique() == 1
     columns = _ALONE if alone else len(HEAD) + 1
     for kind, noun in ((RANGE_KINDS[0], "annotation"), (RANGE_KINDS[2], "module")):
         table = over_ranks(traces.ranges, kind, traces.steps)

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Meta
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.path_section import is_nameless, pattern_table
+from rankscope.features.traces.path_section import pattern_table
 from rankscope.features.traces.rules import model as traces
 from rankscope.features.traces.rules.collective_costs import COLLECTIVE_RESULTS, SIZES, CollectiveCosts
 from rankscope.features.traces.rules.critical_path import path_totals, top_names
@@ -125,7 +125,7 @@ def table_rows(dataset: Dataset, table: pl.DataFrame) -> list[Json]:
         numbers["file"] = dict(dataset.files.select("file", "path").iter_rows())
     if "group" in table.columns:
         numbers["group"] = {group.id: group.name for group in dataset.group_list}
-    nameless = "rank" in table.columns and is_nameless(dataset)
+    nameless = "rank" in table.columns and dataset.is_rankless
     named = table.drop("track", "row", strict=False).to_dicts()
     for row in named:
         if nameless:
@@ -141,7 +141,7 @@ def json_keys(dataset: Dataset, analysis: Analysis) -> TraceKeys:
     if results is None:
         return TraceKeys(None)
     paths = dict(dataset.files.select("file", "path").iter_rows())
-    nameless = is_nameless(dataset)
+    nameless = dataset.is_rankless
 
     def rows(table: pl.DataFrame) -> list[Json]:
         return table_rows(dataset, table)

@@ -111,7 +111,7 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
         return
     yield from path_section.section(dataset, traces)
     rows, last = breakdown(traces), last_lines(dataset, traces)
-    nameless = path_section.is_nameless(dataset)
+    nameless = dataset.is_rankless
     shown = [(path_section.NO_RANK, *row[1:]) for row in rows] if nameless else rows[:MOST_ROWS]
     blocks: list[Block] = [Grid(head=HEAD, rows=shown, more=_more(len(rows), "rank"))]
     if last:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.options import ProgressLike, ViewOptions
 from tests.features.traces.page.jobs import traced
+from tests.traces import MS, TraceBuilder
 from tests.tui.drive import LONGEST_S, PLAIN, bar, loaded, loads, opened, press, screen_text, settle, until
 from tests.tui.jobs import hang
 from tests.tui.test_golden import compare
@@ -65,6 +67,25 @@ async def test_traces_alone_open_on_the_axis_of_time_on_the_rank_to_blame() -> N
         assert traces_of(app).rank == 2
         assert "4 ranks" in bar(app, "title")
         assert screen_text(app).isascii()
+
+
+async def test_a_process_without_a_rank_has_none_on_any_page() -> None:
+    job = TraceBuilder(1)
+    for step in range(3):
+        job.begin_step(step + 1)
+        for _ in range(3):
+            job.host(0, "aten::mm", MS)
+            job.launch(0, "gemm", MS)
+            job.launch(0, "relu", MS)
+        job.end_step()
+    dataset = job.build()
+    files = dataset.files.with_columns(rank=pl.lit(None, dtype=pl.Int32))
+    dataset = replace(dataset, files=files)
+    assert dataset.is_rankless
+    async with opened((dataset, analyse(dataset))) as (app, pilot):
+        for keys in ((), ("v", "h"), ("escape", "v", "b"), ("escape", "v", "c")):
+            await press(app, pilot, *keys)
+            assert not re.search(r"rank 0|1 rank|^[ >]*0 ", screen_text(app), re.MULTILINE), keys
 
 
 async def test_beside_dumps_the_key_for_the_axis_shows_them() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.features.traces.rules.device_spans import BusyIntervals
+from rankscope.features.traces.rules.host_time import span_text
 from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.features.traces.rules.trace_story import TraceStory
 from rankscope.schema import Dataset
@@ -51,6 +52,47 @@ def test_without_steps_the_window_is_one() -> None:
     job.spans = job.spans[1:]
     steps = analysed(job).steps
     assert steps.select("step", pl.col("compute_ns") // US).rows() == [(0, 30)]
+
+
+def behind(*, before: bool = False) -> TraceBuilder:
+    """Two steps of 100 us, whose host launches in the first 20 us what the device does from 70 us on: it computes for
+    60 us, then communicates for 30 us. `before`: it still has work from before the trace."""
+    job = TraceBuilder(1)
+    for step in range(2):
+        begin = 100 * US * step
+        job.span(0, HOST, "user_annotation", f"ProfilerStep#{step}", begin, 100 * US)
+        for number, (stream, category, name, start, length) in enumerate(
+            [(COMPUTE, "kernel", "gemm", 70, 60), (COMM, "collective_comm", "ncclDevKernel_AllReduce", 130, 30)]
+        ):
+            call = {"correlation": 10 * step + number + 1}
+            job.span(0, HOST, "cuda_runtime", "cudaLaunchKernel", begin + (5 + 10 * number) * US, 5 * US, **call)
+            job.span(0, stream, category, name, begin + start * US, length * US, **call)
+    if before:
+        job.span(0, COMPUTE, "kernel", "gemm", 0, 65 * US, correlation=99)
+    return job
+
+
+@pytest.mark.parametrize(("before", "idle"), [(False, [70, 10]), (True, [5, 10])])
+def test_steps_are_cut_where_the_device_begins_what_the_next_launched(before: bool, idle: list[int]) -> None:
+    steps = analysed(behind(before=before)).steps
+    us = steps.select(pl.col("compute_ns", "exposed_ns", "idle_ns") // US)
+    assert us.rows() == [(60, 30, idle[0]), (60, 30, idle[1])]
+    assert (steps["start_ns"][1] - steps["end_ns"][0], steps["end_ns"][1] - steps["start_ns"][1]) == (0, 100 * US)
+
+
+def test_copies_for_the_next_step_do_not_begin_it() -> None:
+    """They run at once on their own stream, while the device still computes."""
+    job = behind()
+    job.span(0, HOST, "cuda_runtime", "cudaMemcpyAsync", 101 * US, US, correlation=50)
+    job.span(0, COPY, "gpu_memcpy", "Memcpy HtoD", 103 * US, 5 * US, correlation=50)
+    assert (analysed(job).steps["compute_ns"] // US).to_list() == [60, 60]
+
+
+def test_work_of_a_step_that_outlasts_the_first_of_the_next_does_not_delay_it() -> None:
+    job = behind()
+    job.span(0, HOST, "cuda_runtime", "cudaMemcpyAsync", 50 * US, US, correlation=50)
+    job.span(0, COPY, "gpu_memcpy", "Memcpy DtoH", 60 * US, 500 * US, correlation=50)
+    assert (analysed(job).steps["compute_ns"] // US).to_list() == [60, 60]
 
 
 def test_kinds_of_idle_time() -> None:
@@ -163,6 +205,11 @@ def test_of_two_groups_the_slow_one_is_told_and_nobody_is_accused() -> None:
 )  # fmt: skip
 def test_what_may_be_so_by_design_or_chance_is_not_told(dataset: Dataset) -> None:
     assert [f for f in analyse(dataset).findings if f.kind == "slow-link"] == []
+
+
+@pytest.mark.parametrize("path", ["/home/me/data.py", "C:\\\\Users\\\\me\\\\data.py"])
+def test_a_function_is_named_with_its_file_alone(path: str) -> None:
+    assert span_text(f"{path}(12): load") == "load (data.py:12)"
 
 
 def test_busy_counts_what_lies_within() -> None:

@@ -8,6 +8,7 @@ import polars as pl
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces.path_section import NO_RANK, process_text
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.features.traces.trace_section import LATE, SHARES, WAITED
 from rankscope.schema import Dataset
@@ -66,12 +67,13 @@ class BreakdownScreen(ListPage):
         row = self._shown[at]
         role: Role = "bad" if row["rank"] in self.analysis.culprits else "text"
         head, *rest = cells(row)
+        head = f"{NO_RANK:>{len(head)}}" if self.dataset.is_rankless else head
         return cut(line(Span(head, role), Span(" " + " ".join(rest))), width)
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """Reasons for a late rank, its longest kernels, and reasons for idle streams."""
         rank = self._shown[at]["rank"]
-        lines = [line(Span(f"rank {rank}", "head"), *self._cause(rank))]
+        lines = [line(Span(process_text(self.dataset, [rank]), "head"), *self._cause(rank))]
         own = pl.col("rank") == rank
         for kind in ("compute", "communication"):
             top = self.traces.kernels.filter(own & (pl.col("kind") == kind)).sort("total_ns", descending=True)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
+from rankscope.features.traces.path_section import NO_RANK, process_text
 from rankscope.features.traces.rules.model import METRICS, STEP_TIME, TRACE_RESULTS, Metric, TraceAnalysis
 from rankscope.schema import Dataset
-from rankscope.text.wording import duration, ranks_text
-from rankscope.tui.detail.screens.grid_page import GridPage, RankRow, fold_ranks, row_head
+from rankscope.text.wording import duration
+from rankscope.tui.detail.screens.grid_page import LABEL, GridPage, RankRow, fold_ranks, row_head
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import HEAT, Line, Span, line, wrapped
@@ -81,6 +82,8 @@ class HeatScreen(GridPage):
         """The ranks of a row."""
         ranks = self._shown[at].ranks
         mark = "!" if not set(ranks).isdisjoint(self.analysis.culprits) else " "
+        if self.dataset.is_rankless:
+            return Span(f"{f' {NO_RANK}':<{LABEL + 1}}", "text")
         return row_head(ranks, mark, "bad" if mark == "!" else "text")
 
     def look(self, at: int, column: int) -> Span:
@@ -94,7 +97,7 @@ class HeatScreen(GridPage):
         if not self.heat.steps:
             return []
         rank, step = self.heat.ranks[row.at], self.heat.steps[self._cell]
-        who = Span(ranks_text(row.ranks, 24), "head")
+        who = Span(process_text(self.dataset, row.ranks, 24), "head")
         lines = [line(who, f"  step {step}")]
         parts: list[Span | str] = []
         for metric in METRICS:

@@ -9,13 +9,21 @@ import polars as pl
 from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.traces.path_section import counter_rows, kernel_names, operator_name, part_phrase, pattern_table
+from rankscope.features.traces.path_section import (
+    NO_RANK,
+    counter_rows,
+    kernel_names,
+    operator_name,
+    part_phrase,
+    pattern_table,
+    process_text,
+)
 from rankscope.features.traces.rules.critical_path import step_lengths, top_names
 from rankscope.features.traces.rules.model import PATH_KINDS, TRACE_RESULTS, TraceAnalysis
 from rankscope.features.traces.rules.trace_story import group_label
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import duration, ranks_text
+from rankscope.text.wording import duration
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment, Selection
@@ -81,7 +89,7 @@ class PathScreen(ListPage):
         parts: list[Span | str] = []
         for rank, share in row.ranks[:_NAMES]:
             parts += [
-                Span(f" rank {rank}", "bad" if rank in self.analysis.culprits else "text"),
+                Span(f" {process_text(self.dataset, [rank])}", "bad" if rank in self.analysis.culprits else "text"),
                 f" {100 * share:.0f}%",
             ]
         return cut(line(f" {text} ", *parts), width)
@@ -90,15 +98,16 @@ class PathScreen(ListPage):
         """The path of the step over time, its longest parts, and where one rank waits for another."""
         row = self._shown[at]
         strip = path_strip(self.traces.path.filter(path=row.path), max(width - _LABEL, 1))
+        marks = NO_RANK if self.dataset.is_rankless else rank_marks([rank for _, rank in strip])
         letters = [Span(LETTERS[kind], _ROLES.get(kind, "text")) for kind, _ in strip]
         lines = [
             line(Span(f"{'path':<{_LABEL}}", "dim"), *letters),
-            line(Span(f"{'rank':<{_LABEL}}", "dim"), rank_marks([rank for _, rank in strip])),
+            line(Span(f"{'rank':<{_LABEL}}", "dim"), marks),
             line(*(Span(f"{LETTERS[kind]} {kind}  ", _ROLES.get(kind, "text")) for kind in PATH_KINDS)),
         ]
         names = top_names(self.traces.path_names.filter(path=row.path)).head(_NAMES)
         told = [
-            f"{part_phrase(kind, name)} (rank {rank}) {duration(total)}"
+            f"{part_phrase(kind, name)} ({process_text(self.dataset, [rank])}) {duration(total)}"
             for rank, kind, name, total in names.select("rank", "kind", "name", "total_ns").iter_rows()
         ]
         met = self.traces.handovers.filter(path=row.path).sort("waited_ns", descending=True).head(_NAMES)
@@ -133,14 +142,14 @@ class PatternScreen(ListPage):
         super().__init__(options or ViewOptions())
         self.dataset, self.analysis = dataset, analysis
         self.traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
-        self._all = [*_pattern_rows(self.traces), *_counter_rows(self.traces)]
+        self._all = [*_pattern_rows(dataset, self.traces), *_counter_rows(self.traces)]
         self._shown: list[PatternRow] = []
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
         """Whether no kernels were launched again and again, and no counter was read."""
-        del dataset
-        return not (_pattern_rows(traces := TRACE_RESULTS.find(analysis) or TraceAnalysis()) or _counter_rows(traces))
+        traces = TRACE_RESULTS.find(analysis) or TraceAnalysis()
+        return not (_pattern_rows(dataset, traces) or _counter_rows(traces))
 
     def heading(self) -> list[Line]:
         """The meaning of the rows, and the names of the columns."""
@@ -177,12 +186,12 @@ class PatternRow(NamedTuple):
     text: str
 
 
-def _pattern_rows(traces: TraceAnalysis) -> list[PatternRow]:
+def _pattern_rows(dataset: Dataset, traces: TraceAnalysis) -> list[PatternRow]:
     return [
         PatternRow(
             ranks[0],
             f"{count:>7,} {duration(total):>8} {length:>7}  {operator_name(operator)}",
-            f"{ranks_text(ranks, 40)}: {kernel_names(kernels, length, length)}",
+            f"{process_text(dataset, ranks, 40)}: {kernel_names(kernels, length, length)}",
         )
         for operator, kernels, length, count, total, ranks in pattern_table(traces).iter_rows()
     ]

@@ -95,7 +95,8 @@ class ShownTraces(TraceBoard, LaneBoard):
     @property
     def row_words(self) -> list[str]:
         """The number of ranks, and the rows in view; the drawn memory; the line-up."""
-        text = plural(len({rank for at in range(self.count) for rank in self.ranks_of(at)}), "rank")
+        count = len({rank for at in range(self.count) for rank in self.ranks_of(at)})
+        text = "no rank" if self.lanes.dataset.is_rankless else plural(count, "rank")
         if self.count > self.height:
             text += f", rows {self.top + 1}-{min(self.top + self.height, self.count)} of {self.count:,}"
         lined = self.lined

@@ -10,6 +10,7 @@ import polars as pl
 from rankscope.features.traces.page.activity import HOST_KINDS
 from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.page.trace_board import TraceBoard
+from rankscope.features.traces.path_section import process_text
 from rankscope.features.traces.read.event_names import COPY_BYTES, COPY_SPEED
 from rankscope.text.escaping import plain
 from rankscope.text.tensors import tensors
@@ -33,6 +34,8 @@ class Sight:
     """The facts about one place on the lanes."""
 
     rank: int
+    process: str
+    """Its rank in words, or that it has none."""
     at_ns: int
     """Time since the begin of the first window."""
     span: int | None
@@ -63,12 +66,15 @@ def look(board: TraceBoard) -> Sight | None:
     if not board.rows:
         return None
     lanes, span = board.lanes, board.span
+    process = process_text(lanes.dataset, [board.rank])
     moment = board.moment
     inside = (pl.col("rank") == board.rank) & (pl.col("start_ns") <= moment) & (pl.col("end_ns") > moment)
     found = lanes.traces.steps.filter(inside)
     step = found.row(0, named=True) if found.height else None
     if span is None:
-        return Sight(board.rank, moment - lanes.low, None, stack=_host_at(lanes, board.lane, moment), step=step)
+        return Sight(
+            board.rank, process, moment - lanes.low, None, stack=_host_at(lanes, board.lane, moment), step=step
+        )
     spans = lanes.spans
     start, end = spans.times(span)
     row = int(spans.op[span])
@@ -104,7 +110,7 @@ def look(board: TraceBoard) -> Sight | None:
         first = min((arrived for _, arrived, _ in rows), default=0)
         members = tuple(Member(rank, arrived - first, ended - arrived) for rank, arrived, ended in rows)
     return Sight(
-        board.rank, moment - lanes.low, span, _name(lanes, span), str(lanes.dataset.spans["category"][span]),
+        board.rank, process, moment - lanes.low, span, _name(lanes, span), str(lanes.dataset.spans["category"][span]),
         start - lanes.low, end - start, op, group, members, launch,
         None if launch is None else start - spans.times(launch)[0], stack, step, _copied(lanes, span),
     )  # fmt: skip
@@ -185,7 +191,7 @@ def sight_lines(sight: Sight | None, width: int, height: int) -> list[Line]:
 
 def heading(sight: Sight) -> Line:
     """The rank, its activity, duration and start."""
-    rank = Span(f"rank {sight.rank}", "head")
+    rank = Span(sight.process, "head")
     if sight.span is None:
         return line(rank, "  ", Span("idle", "bold"), f"  at +{exact_duration(sight.at_ns)}")
     name = Span(op_name(sight.op) if sight.op else plain(sight.name), "bold")

@@ -13,6 +13,7 @@ from rankscope.features.traces.page.trace_cells import draw
 from rankscope.features.traces.page.trace_rows import Row
 from rankscope.features.traces.page.trace_ruler import cells_of_steps
 from rankscope.features.traces.page.trace_selection import shown_in, tracks_of
+from rankscope.features.traces.path_section import NO_RANK
 from rankscope.text.wording import duration, rank_ranges, short_name
 from rankscope.tui.lane_paint import Gutter, Line
 from rankscope.tui.letters import CURSOR, Codes
@@ -71,7 +72,8 @@ def _mark_cursor(board: TraceBoard, styles: Codes) -> None:
 def head_text(board: TraceBoard, row: Row, ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool) -> str:
     """`>!2    host     `: the cursor, `!` for ranks to blame, the ranks, the part of their activities."""
     marks = (">" if current else " ") + ("!" if blamed else " ")
-    shown = rank_ranges(ranks, gutter.label) if row.first or current else ""
+    label = NO_RANK if board.lanes.dataset.is_rankless else rank_ranges(ranks, gutter.label)
+    shown = label if row.first or current else ""
     return f"{marks}{shown:<{gutter.label}} {_part(board, row, ranks, gutter.note):<{gutter.note}} "
 
 

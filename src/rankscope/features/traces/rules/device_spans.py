@@ -199,6 +199,40 @@ def step_spans(dataset: Dataset) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def steps_on_device(spans: SpanIndex, file: int, steps: pl.DataFrame) -> pl.DataFrame:
+    """The steps of a file as its device goes through them: work belongs to the step in which the host launched it.
+
+    A device that is behind its host begins a step when it has done all that was launched before, or at the latest when
+    the first computing of the step starts on the stream that computes most; else it begins with the host. Without a
+    device, or where a trace tells no launches, steps stay as the host marked them.
+
+    `steps`: file, step, begin_ns, end_ns.
+    """
+    if spans.on_host or spans.device(file) is None:
+        return steps
+    work, known = spans.launched(file), pl.col("call_ns").is_not_null()
+    if not work.select(known.any()).item():
+        return steps
+    # what runs before all of known launch was launched before the trace begins
+    later = pl.when(pl.col("start_ns") >= pl.col("start_ns").filter(known).min()).then("start_ns")
+    work = work.with_columns(call_ns=pl.coalesce("call_ns", later, np.iinfo(np.int64).min)).sort("call_ns")
+    calls, done = work["call_ns"].to_numpy(), work["end_ns"].cum_max().to_numpy()
+    computed = work.filter(pl.col("what") == "compute")
+    busiest = computed.group_by("track").agg((pl.col("end_ns") - pl.col("start_ns")).sum()).sort("end_ns", "track")
+    stream = computed.join(busiest[-1:], on="track", how="semi")
+    issued, starts = stream["call_ns"].to_numpy(), stream["start_ns"].reverse().cum_min().reverse().to_numpy()
+
+    def reached(times: Ints) -> Ints:
+        before, after = np.searchsorted(calls, times) - 1, np.searchsorted(issued, times)
+        ended = np.where(before >= 0, done[np.maximum(before, 0)], times)
+        begun = np.append(starts, np.iinfo(np.int64).max)[after]
+        cut: Ints = np.maximum(times, np.minimum(ended, begun))
+        return cut
+
+    ends = (reached(steps[name].to_numpy()) for name in ("begin_ns", "end_ns"))
+    return steps.with_columns(*(pl.Series(n, t) for n, t in zip(("begin_ns", "end_ns"), ends, strict=True)))
+
+
 def with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """`rows` with `step`: the step in which the host issued the operation, null outside of all."""
     if steps.is_empty():

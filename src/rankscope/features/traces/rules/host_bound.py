@@ -20,7 +20,13 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.model import Evidence, Finding
-from rankscope.features.traces.rules.device_spans import LAUNCH_CATEGORIES, BusyIntervals, SpanIndex, is_among
+from rankscope.features.traces.rules.device_spans import (
+    LAUNCH_CATEGORIES,
+    BusyIntervals,
+    SpanIndex,
+    is_among,
+    steps_on_device,
+)
 from rankscope.features.traces.rules.host_pieces import host_pieces
 from rankscope.features.traces.rules.host_time import ACTIVITIES, DATA_LOADING, HostTime
 from rankscope.text.wording import duration, plural, ranks_text
@@ -37,8 +43,8 @@ FLUSH_SHARE = 0.05
 HEADLINE_SHARE = 0.1
 """Share from which that is the verdict of the traces."""
 LAUNCHES, UNKNOWN = "launches", ""
-_ALLOCATION = re.compile(r"^(?:cuda|hip)Malloc(?:Managed)?$|^cuMem(?:Create|Map|SetAccess|Alloc(?:_v2)?)$")
-_RELEASE = re.compile(r"^(?:cuda|hip)Free$|^cuMem(?:Unmap|Release|Free(?:_v2)?)$")
+_ALLOCATION = re.compile(r"^(?:cuda|hip)Malloc(?:Managed)?$|^(?:cu|hip)Mem(?:Create|Map|SetAccess|Alloc(?:_v2)?)$")
+_RELEASE = re.compile(r"^(?:cuda|hip)Free$|^(?:cu|hip)Mem(?:Unmap|Release|Free(?:_v2)?)$")
 _ADVICE = {
     DATA_LOADING: "Give the data loader more workers (num_workers, prefetch_factor, pin_memory), or cheaper work.",
     LAUNCHES: "Launch fewer kernels: torch.compile(mode='reduce-overhead') or CUDA graphs, fused optimizers "
@@ -85,6 +91,8 @@ def _of_file(spans: SpanIndex, file: int, rank: int, steps: pl.DataFrame) -> Hos
     ran, host = spans.device(file), spans.host(file)
     if ran is None or host is None or steps.height < FEWEST_STEPS:
         return None
+    marked = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    steps = steps_on_device(spans, file, steps)
     since, until = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
     start, end = ran["start_ns"].to_numpy(), ran["end_ns"].to_numpy()
     device = BusyIntervals.of(start, end)
@@ -106,7 +114,7 @@ def _of_file(spans: SpanIndex, file: int, rank: int, steps: pl.DataFrame) -> Hos
         times.setdefault(LAUNCHES, while_idle(host_pieces(spans, file).work))
     # work of the host holds that of an activity
     meanwhile = next((what for what, ns in times.items() if ns >= max(1, ACTIVITY_SHARE * idle)), UNKNOWN)
-    allocator, releases = _allocator(main, since, until)
+    allocator, releases = _allocator(main, *marked)
     return HostShare(
         rank, int(np.median(until - since)), idle, meanwhile, times.get(meanwhile, 0), launches,
         int(np.median(end - start)), allocator, releases,

@@ -6,12 +6,15 @@ the device is no work. Of a process with a device, a piece of the time of a thre
 - a call that waits by its name: it synchronises a device, stream or event, copies without "Async", or allocates or
   frees memory, for which the runtime may have to drain the device first. Calls inside such a call wait with it;
 - an operator that reads a value of the device (`aten::item`), as far as no call is recorded in it;
-- a copy that returns only after its transfer has ended, as one to pageable memory does;
+- a copy that returns only when its transfer is over, or nearly so, as one of pageable memory does: its last chunk may
+  still be under way;
+- a long call that returns behind its own work, which fills most of it (CUDA_LAUNCH_BLOCKING=1, MTIA);
 - a call that hands over work and takes far longer than usual while work that was handed over before it is unfinished:
   the queue of the device is full;
 - anything, or nothing, that ends as soon as all work handed over before its end is done. Some waits show no call: an
   allocator that drains the device, a runtime whose calls are not recorded. A host that does nothing new until its
-  device is done waited for the device.
+  device is done waited for the device. Work that the call itself hands over proves no wait: a kernel whose launch
+  loads a module for a second runs at its end.
 
 `lateness` counts work only, causes of lateness skip waits, and critical paths follow waits to the work that ended them.
 """
@@ -35,7 +38,7 @@ WAIT_CALL = re.compile(
     r"|^(?!.*Async)(?:\w+@)?(?:cuda|hip|cu|aclrt|rt|Dev)(?:Memcpy|Memset)"
     # memory: cudaMalloc, cudaHostAlloc, hipHostFree, cuMemAlloc_v2, cuMemUnmap, aclrtFree, urUSMDeviceAlloc
     r"|^(?!.*(?:Async|FromPool))(?:\w+@)?(?:cuda|hip|aclrt|rt|Dev)(?:Ext)?(?:Host|Managed)?(?:Malloc|Free|Alloc)"
-    r"|^cuMem(?:Alloc|Free|HostAlloc|FreeHost|Create|Map|Unmap|Release|SetAccess)(?!.*Async)"
+    r"|^(?:cu|hip)Mem(?:Alloc|Free|HostAlloc|FreeHost|Create|Map|Unmap|Release|SetAccess)(?!.*Async)"
     r"|^(?:urUSM|zeMem|piextUSM)\w*(?:Alloc|Free)",
     re.IGNORECASE,
 )
@@ -47,7 +50,6 @@ _HANDING_CALL = re.compile(r"launch|async|enqueue|EventRecord|RecordEvent|Stream
 """Calls that hand work over to the device, and return before it is done."""
 _RUNTIME_CALL = re.compile(r"^(?:AscendCL|Runtime|Node|Model)@|^acl(?:rt|nn|mdl)")
 """Calls of CANN, whose events have no category of their own."""
-_COPY_KIND = "memory"
 
 LONG_CALL_NS, LONG_CALL_RATIO = 100_000, 10
 """Smallest length of a call that waits for a full queue, and its ratio to the usual length of calls of its name."""
@@ -149,8 +151,8 @@ class _DeviceQueue:
     handed: Ints
     done: Ints
     """When this work and all before it was done."""
-    copies: pl.Series
-    """Correlations of copies that ended before the call that started them returned."""
+    holding: pl.Series
+    """Correlations of work that holds the call that started it (`holds_host`)."""
 
     @classmethod
     def of(cls, spans: SpanIndex, file: int) -> _DeviceQueue | None:
@@ -160,16 +162,26 @@ class _DeviceQueue:
         if launched.is_empty() or not launched["track"].is_in(devices.implode()).all():
             return None
         work = launched.with_columns(handed=pl.min_horizontal("call_ns", "start_ns")).sort("handed")
-        copies = launched.filter(
-            (pl.col("what").cast(pl.String) == _COPY_KIND) & (pl.col("end_ns") <= pl.col("called_ns"))
-        )
-        return cls(work["handed"].to_numpy(), work["end_ns"].cum_max().to_numpy(), copies["correlation"].drop_nulls())
+        holding = launched.filter(holds_host())["correlation"].drop_nulls()
+        return cls(work["handed"].to_numpy(), work["end_ns"].cum_max().to_numpy(), holding)
 
     def done_of(self, times: Ints) -> Ints:
         """For each time when all work handed over before it was done; long ago without any."""
         at = np.searchsorted(self.handed, times) - 1
         done: Ints = np.where(at >= 0, self.done[np.maximum(at, 0)], np.iinfo(np.int64).min)
         return done
+
+
+def holds_host() -> pl.Expr:
+    """Of `SpanIndex.launched`: whether the call that started the work returned only behind it.
+
+    Half of a copy is enough, as calls do not wait for the last chunk of pageable memory. A kernel has to fill most of a
+    long call, for a short one may happen to end within its launch.
+    """
+    length, call = pl.col("end_ns") - pl.col("start_ns"), pl.col("called_ns") - pl.col("call_ns")
+    copied = (pl.col("what") == "memory") & (2 * pl.col("called_ns") >= pl.col("start_ns") + pl.col("end_ns"))
+    ran = (pl.col("end_ns") <= pl.col("called_ns")) & (call >= LONG_CALL_NS) & (2 * length >= call)
+    return copied | ran
 
 
 @dataclass(frozen=True)
@@ -226,14 +238,16 @@ def _of_thread(spans: pl.DataFrame, kinds: _CallKinds, device: _DeviceQueue | No
     # before all of them there is nothing
     inner = np.insert(inner[order], 0, -1)
     rows = np.append(spans["row"].to_numpy().astype(np.int64), -1)
-    works, waits = (np.append(mask, False)[inner] for mask in _doing(spans, parents, kinds, device))
+    calls, works, waits = (np.append(mask, False)[inner] for mask in _doing(spans, parents, kinds, device))
     if device is not None:
-        waits |= _released(times, device)
+        waits |= _released(times, calls, device)
     return ThreadPieces(times, rows[inner], works & ~waits, waits)
 
 
-def _doing(spans: pl.DataFrame, parents: Ints, kinds: _CallKinds, device: _DeviceQueue | None) -> tuple[Mask, Mask]:
-    """For each span of a thread whether it is, or lies within, an operator or call, and whether it waits."""
+def _doing(
+    spans: pl.DataFrame, parents: Ints, kinds: _CallKinds, device: _DeviceQueue | None
+) -> tuple[Mask, Mask, Mask]:
+    """For each span of a thread whether it is a call; is, or lies within, an operator or call; and waits."""
     told = spans.join(kinds.usual, on="name", how="left", maintain_order="left").select(
         call=kinds.is_call, operator=is_among("category", ["cpu_op"]), waits=is_among("name", kinds.waits),
         bare=is_among("name", kinds.bare), reads=is_among("name", kinds.reads), usual="usual_ns",
@@ -241,7 +255,7 @@ def _doing(spans: pl.DataFrame, parents: Ints, kinds: _CallKinds, device: _Devic
     call, operator, waits, bare, reads = (filled_array(told[name], False).copy() for name in told.columns[:5])
     waits &= call
     if device is not None:
-        waits |= call & filled_array(spans["correlation"].is_in(device.copies.implode()), False)
+        waits |= call & filled_array(spans["correlation"].is_in(device.holding.implode()), False)
         waits |= call & _full_queue(spans, told["usual"].fill_null(np.inf).to_numpy(), device)
     doer = call | operator
     works = np.append(doer & ~bare, False)[_holders(doer, parents)]
@@ -249,7 +263,7 @@ def _doing(spans: pl.DataFrame, parents: Ints, kinds: _CallKinds, device: _Devic
     nested = np.flatnonzero(call & np.append(call, False)[parents])
     while (more := nested[waits[parents[nested]] & ~waits[nested]]).size:
         waits[more] = True
-    return works & ~waits, waits | (operator & reads)
+    return call, works & ~waits, waits | (operator & reads)
 
 
 def _holders(doer: Mask, parents: Ints) -> Ints:
@@ -272,10 +286,11 @@ def _full_queue(spans: pl.DataFrame, usual: npt.NDArray[np.float64], device: _De
     return found
 
 
-def _released(times: Ints, device: _DeviceQueue) -> Mask:
-    """Whether each piece ends as soon as all work is done that was handed over before its end."""
+def _released(times: Ints, calls: Mask, device: _DeviceQueue) -> Mask:
+    """Whether each piece ends as soon as all work is done that was handed over before its end, or of calls, which hand
+    over work themselves, before its begin."""
     begins, ends = times[:-1], times[1:]
-    length, done = ends - begins, device.done_of(ends)
+    length, done = ends - begins, device.done_of(np.where(calls[1:-1], begins, ends))
     soon = ends - done <= np.minimum(RELEASED_NS, RELEASED_SHARE * length)
     found = (length >= LEAST_WAIT_NS) & (done > begins) & (done <= ends) & soon
     return np.concatenate(([False], found, [False])) if len(times) else np.zeros(1, np.bool_)

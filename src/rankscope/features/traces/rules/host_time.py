@@ -23,6 +23,8 @@ from rankscope.features.traces.rules.host_pieces import HostPieces, span_parents
 from rankscope.features.traces.rules.model import COUNTERS, PATTERN_JOINT, PATTERNS
 
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (.*?)(?: of .*)?>$")
+_SEPARATOR = re.compile(r"[\\/]")
+"""Of paths of Linux and of Windows."""
 _FUNCTION = re.compile(r"^(.*)\((\d+)\): (.*)$")
 DATA_LOADING = "data loading"
 ACTIVITIES = (
@@ -129,7 +131,7 @@ def span_text(name: str) -> str:
         return built_in[1]
     function = _FUNCTION.match(name)
     if function:
-        return f"{function[3]} ({function[1].rpartition('/')[2]}:{function[2]})"
+        return f"{function[3]} ({_SEPARATOR.split(function[1])[-1]}:{function[2]})"
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 

@@ -42,7 +42,7 @@ STEPS: Columns = {
     "rank": pl.Int32,
     "file": pl.UInt32,
     "step": pl.Int64,  # ProfilerStep  # ProfilerStep#N; 0 for a window without steps, which counts as one
-    "start_ns": pl.Int64,
+    "start_ns": pl.Int64,  # of the step on the device, see `steps_on_device`
     "end_ns": pl.Int64,
     "compute_ns": pl.Int64,  # any computing kernel ran
     "communication_ns": pl.Int64,  # any communication ran

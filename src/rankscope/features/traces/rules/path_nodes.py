@@ -27,7 +27,7 @@ from rankscope.features.traces.rules.device_spans import (
     SpanIndex,
     is_among,
 )
-from rankscope.features.traces.rules.host_pieces import HostPieces, host_pieces
+from rankscope.features.traces.rules.host_pieces import HostPieces, holds_host, host_pieces
 from rankscope.features.traces.rules.host_time import HostTime
 
 HANDOVER_NS = 30_000
@@ -102,10 +102,10 @@ class _Work:
         late = call >= ended
         return np.where(late, call, ended), np.where(late, -1, self.before)
 
-    def last_ended(self, times: Ints) -> Ints:
-        """For each time the work that ended last until then; -1 without any."""
-        order = np.argsort(self.end, kind="stable")
-        at = np.searchsorted(self.end[order], times, side="right") - 1
+    def last_ended(self, times: Ints, ends: Ints) -> Ints:
+        """For each time the work of which these `ends` came last until then; -1 without any."""
+        order = np.argsort(ends, kind="stable")
+        at = np.searchsorted(ends[order], times, side="right") - 1
         return np.where(at >= 0, order[np.maximum(at, 0)], -1) if len(order) else np.full(len(times), -1, np.int64)
 
     def nodes(self, since: Ints, before: Ints, waits: tuple[Ints, Ints], offset: int) -> PathNodes:
@@ -178,7 +178,7 @@ def _told_events(spans: SpanIndex, file: int, work: _Work, since: Ints) -> Ints:
 
 def _inferred_events(work: _Work, waits: Ints, since: Ints) -> Ints:
     """For each work the work of another stream that released it by an event; -1 without one."""
-    source = work.last_ended(work.start)
+    source = work.last_ended(work.start, work.end)
     at = np.maximum(source, 0)
     known = (
         (source >= 0) & (work.track[at] != work.track) & (work.start[at] < work.start)
@@ -199,12 +199,14 @@ def _called_between(work: _Work, waits: Ints) -> Mask:
 
 
 def _awaited(work: _Work, pieces: HostPieces) -> tuple[Ints, Ints]:
-    """The ends of work that the host waited for, and that work."""
-    found = work.last_ended(pieces.wait_ends + SLACK_NS)
+    """The ends of work that the host waited for, and that work; a call does not wait for the last part of a copy."""
+    ends = work.table.select(pl.when(holds_host()).then(pl.min_horizontal("end_ns", "called_ns")).otherwise("end_ns"))
+    ended = ends.to_series().to_numpy()
+    found = work.last_ended(pieces.wait_ends + SLACK_NS, ended)
     met = found >= 0
-    met[met] = work.end[found[met]] > pieces.wait_begins[met]
+    met[met] = ended[found[met]] > pieces.wait_begins[met]
     awaited = found[met]
-    done = np.minimum(work.end[awaited], pieces.wait_ends[met])
+    done = np.minimum(ended[awaited], pieces.wait_ends[met])
     # work without any length is no progress on the way back
     lasting = done > work.start[awaited]
     return done[lasting], awaited[lasting]

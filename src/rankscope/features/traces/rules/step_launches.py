@@ -8,20 +8,21 @@ import polars as pl
 from rankscope.features.traces.read.event_names import COPY_BYTES, COPY_SPEED
 from rankscope.features.traces.rules.device_spans import SpanIndex, is_among
 from rankscope.features.traces.rules.model import COPIES, STEP_LAUNCHES, Columns
-from rankscope.features.traces.rules.trace_tables import step_windows
+from rankscope.features.traces.rules.trace_tables import device_windows, step_windows
 
 
 def step_tables(spans: SpanIndex, steps: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """STEP_LAUNCHES as "step_launches" and COPIES as "copies", of all files that were read completely."""
-    windows, copied = step_windows(spans.dataset, steps), _copied(spans)
+    called_in, moved_in = step_windows(spans.dataset, steps), device_windows(spans, steps)
+    copied = _copied(spans)
     launches, copies = [], []
     for file in sorted(spans.whole):
         if spans.on_host or spans.device(file) is None:
             continue
-        launches.append(_short(_in_steps(spans.launched(file).drop_nulls("call_ns"), "call_ns", windows[file])))
+        launches.append(_short(_in_steps(spans.launched(file).drop_nulls("call_ns"), "call_ns", called_in[file])))
         if copied.height:
             moved = spans.launched(file).join(copied, left_on="row", right_on="span", maintain_order="left")
-            copies.append(_moved(_in_steps(moved, "start_ns", windows[file])))
+            copies.append(_moved(_in_steps(moved, "start_ns", moved_in[file])))
     ranks = spans.dataset.traces.select("file", "rank")
     return {
         "step_launches": _shaped(launches, ranks, STEP_LAUNCHES).sort("rank", "file", "step"),

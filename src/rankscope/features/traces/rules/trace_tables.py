@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints
-from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex
+from rankscope.features.traces.rules.device_spans import BusyIntervals, SpanIndex, steps_on_device
 from rankscope.features.traces.rules.host_pieces import host_pieces
 from rankscope.features.traces.rules.model import IDLE, IDLE_KINDS, KERNELS, LAUNCHES, QUEUES, STEPS, Columns
 from rankscope.schema import Dataset
@@ -109,7 +109,7 @@ def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> FileTables:
 
     `steps` are those that the program marked: file, step, begin_ns, end_ns.
     """
-    dataset, windows = spans.dataset, step_windows(spans.dataset, steps)
+    dataset, windows = spans.dataset, device_windows(spans, steps)
     ranks = dataset.traces.select("file", "rank")
     found = [_of(spans, file, windows[file]) for file in sorted(dataset.traces["file"])]
     out = {
@@ -121,13 +121,22 @@ def tables_of_all(spans: SpanIndex, steps: pl.DataFrame) -> FileTables:
 
 
 def step_windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """By file its steps; the whole window is one step if none are marked."""
+    """By file its steps as its host goes through them; the whole window is one step if none are marked."""
     windows = dataset.traces.select(
         "file", pl.lit(0, dtype=pl.Int64).alias("step"), begin_ns="start_ns", end_ns="end_ns"
     )
     marked = steps.select("file", "step", "begin_ns", "end_ns").sort("begin_ns")
     parts = {file: part for (file,), part in marked.partition_by("file", as_dict=True).items()}
     return {file: parts.get(file, part) for (file,), part in windows.partition_by("file", as_dict=True).items()}
+
+
+def device_windows(spans: SpanIndex, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    """The same as its device goes through them."""
+    marked = set(steps["file"])
+    return {
+        file: steps_on_device(spans, file, part) if file in marked else part
+        for file, part in step_windows(spans.dataset, steps).items()
+    }
 
 
 def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> FileTables:

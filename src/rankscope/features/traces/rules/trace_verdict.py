@@ -211,7 +211,7 @@ def with_traces(facts: Facts, analysis: Analysis) -> Analysis:
     places = Places(dataset)
     writer, links = StragglerWriter(story, places), link_findings(story, places)
     shares = host_shares(story.spans, story.steps)
-    bound = host_findings(shares, nameless=dataset.from_traces and not dataset.seen_ranks)
+    bound = host_findings(shares, nameless=dataset.is_rankless)
     late, rest = writer.findings(), [*links, *writer.suspects(), *bound]
     worse = any(f.severity == "critical" for f in analysis.findings)
     if worse:
