@@ -85,7 +85,7 @@ def test_a_call_too_many_in_a_hang_is_no_call_left_out(tmp_path: Path) -> None:
     assert any((d.group, d.seq) == (got.cause.group.key, got.cause.seq) for d in got.divergences if got.cause.group)
 
 
-@pytest.mark.parametrize("seed", [1000, 1001, 1002, 1008, 1023, 1028, 50138])
+@pytest.mark.parametrize("seed", [1000, 1001, 1002, 1008, 1023, 1028, 50138, 60110, 60195])
 def test_lines_that_differ_by_role_accuse_nobody(seed: int, tmp_path: Path) -> None:
     scenario = make("healthy", seed)
     with_roles(scenario.outcome, random.Random(seed))

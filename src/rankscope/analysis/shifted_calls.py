@@ -228,6 +228,9 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
     if abs(count) > 1 and np.count_nonzero(usual[: -abs(count)] != usual[abs(count) :]) <= abs(count):
         # these calls are whole steps, which look alike wherever a line differs by design
         return None
+    if (block.family != family).any() and _agrees_without(found, family):
+        # calls of other groups are as without a shift: the members take the lines of this group in turn
+        return None
     if apart <= abs(count) and not lone:
         # fewer calls differ without a shift: threads issued some in another order, and whole steps look alike
         return None
@@ -254,6 +257,13 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
         even=len(ranks) == len(peers),
         proven=lone or bool(inside.any()),
     )
+
+
+def _agrees_without(found: Alignment, family: int) -> bool:
+    """Whether all calls but those in groups of a family agree as they stand, without the shift."""
+    rests = [program.part(found.first) for program in (found.one, found.other)]
+    one, other = (rest.token[rest.family != family] for rest in rests)
+    return 0 < min(len(one), len(other)) == equal_run(one, other)
 
 
 def _realigned(one: Ints, other: Ints, start: int, within: int) -> bool:
