@@ -1,11 +1,10 @@
 """Ends of containers as kubectl prints them: descriptions of pods, lists of pods, and events.
 
-    Name:             llama-worker-2                      NAME             READY   STATUS      RESTARTS   AGE
-    Node:             gpu-node-07/10.0.3.17               llama-worker-2   0/1     OOMKilled   0          14m
+    Name:             llama-worker-2
+    Node:             gpu-node-07/10.0.3.17
     Containers:
-      pytorch:                                            LAST SEEN   TYPE      REASON    OBJECT               MESSAGE
-        State:          Terminated                        3m          Warning   Evicted   pod/llama-worker-2   Low ...
-          Reason:       OOMKilled
+      pytorch:
+        State:          Terminated (alone in the line)
           Exit Code:    137
           Finished:     Tue, 03 Jun 2025 09:19:02 +0000
 
