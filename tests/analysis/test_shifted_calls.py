@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.call_sites import Program
 from rankscope.analysis.model import Analysis
-from rankscope.analysis.shifted_calls import shift_at
+from rankscope.analysis.shifted_calls import align
 from rankscope.assemble.load import load
 from tests.builders import JobBuilder
 from tests.simulator.options import DumpOptions
@@ -31,6 +32,12 @@ def step(job: JobBuilder, ranks: list[int] | None = None, grads: int = 2) -> Non
     for _ in range(grads):
         job.collective(ranks=ranks, stack=[("backward", "train.py", 20)])
     job.collective(ranks=ranks, stack=[("log_loss", "train.py", 29)])
+
+
+def program(tokens: list[int]) -> Program:
+    """A program in which each kind of call has a family of its own."""
+    places = np.arange(len(tokens))
+    return Program(places, np.array(tokens), places, np.array(tokens), np.array(tokens))
 
 
 @pytest.mark.parametrize("seed", [1003, 1012])
@@ -53,6 +60,21 @@ def test_a_call_too_few_that_ended_is_told_with_its_line(seed: int, tmp_path: Pa
     assert got.cause is not None and f":{STACKS[call.stack][2]['line']}" in got.cause.title
 
 
+@pytest.mark.parametrize(("seed", "extra"), [(50000, True), (50002, False), (50005, False), (50037, True)])
+def test_a_shift_whose_last_call_has_no_partner_is_told(seed: int, extra: bool, tmp_path: Path) -> None:
+    scenario = replace(make("healthy", seed), moment="ended")
+    rank, call = finished(scenario.outcome, random.Random(seed), extra)
+    got = answer(scenario, tmp_path)
+    assert (got.status, got.culprits) == ("mismatch", (rank,))
+    assert got.cause is not None and f":{STACKS[call.stack][2]['line']}" in got.cause.title
+
+
+def test_the_last_call_of_a_shifted_group_may_be_missing() -> None:
+    aligned = align(program([5, 1, 2, 5, 1, 2, 1, 2]), program([1, 2, 5, 1, 2, 5, 1, 2]))
+    assert (aligned.first, aligned.count, aligned.run, aligned.agreed, aligned.to_end) == (0, 1, 5, 7, True)
+    assert not align(program([5, 1, 2, 5, 1, 2, 1, 2]), program([1, 2, 5, 1, 2, 5, 2, 1])).to_end
+
+
 def test_a_call_too_many_in_a_hang_is_no_call_left_out(tmp_path: Path) -> None:
     scenario = make("extra-alike", 1)
     got = answer(scenario, tmp_path)
@@ -63,7 +85,7 @@ def test_a_call_too_many_in_a_hang_is_no_call_left_out(tmp_path: Path) -> None:
     assert any((d.group, d.seq) == (got.cause.group.key, got.cause.seq) for d in got.divergences if got.cause.group)
 
 
-@pytest.mark.parametrize("seed", [1000, 1001, 1002, 1008, 1023, 1028, 50138])
+@pytest.mark.parametrize("seed", [1000, 1001, 1002, 1008, 1023, 1028, 50138, 60110, 60195])
 def test_lines_that_differ_by_role_accuse_nobody(seed: int, tmp_path: Path) -> None:
     scenario = make("healthy", seed)
     with_roles(scenario.outcome, random.Random(seed))
@@ -128,4 +150,5 @@ def test_a_mismatch_leads_back_to_the_branch() -> None:
     ids=["too many", "too few", "another one", "in another order"],
 )
 def test_the_shift_is_the_one_behind_which_most_agree(one: list[int], other: list[int], shift: tuple[int, int]) -> None:
-    assert shift_at(np.array(one), np.array(other), 1) == shift
+    aligned = align(program(one), program(other))
+    assert (aligned.first, (aligned.count, aligned.run)) == (1, shift)

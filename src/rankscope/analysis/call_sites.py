@@ -12,7 +12,7 @@ from pathlib import PurePath
 import numpy as np
 import polars as pl
 
-from rankscope.analysis.arrays import Ints
+from rankscope.analysis.arrays import Ints, Mask
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.host_stacks import own_frames
 from rankscope.analysis.instances import Instance
@@ -30,6 +30,8 @@ class Program:
     """Rows of `Facts.calls`."""
     group: Ints
     seq: Ints
+    family: Ints
+    """Family of the group; see `CallSites.families`."""
     token: Ints
     """Number of what the call is: the family of its group, its operation, its size and its call site."""
 
@@ -38,7 +40,12 @@ class Program:
 
     def part(self, start: int, end: int | None = None) -> Program:
         """The calls at the positions from `start` to `end`."""
-        return Program(self.rows[start:end], self.group[start:end], self.seq[start:end], self.token[start:end])
+        return self.where(slice(start, end))
+
+    def where(self, kept: slice | Mask) -> Program:
+        """These calls."""
+        columns = (self.rows, self.group, self.seq, self.family, self.token)
+        return Program(*(column[kept] for column in columns))
 
     def position(self, group: int, seq: int) -> int | None:
         """The position of a call; None if it is not there."""
@@ -135,7 +142,8 @@ class CallSites:
         """The collectives of a rank."""
         rows = np.arange(*self._bounds.get(rank, (0, 0)))
         calls = self.facts.calls[rows]
-        return Program(rows, calls["group"].to_numpy().astype(np.int64), calls["seq"].to_numpy(), self._tokens[rows])
+        group = calls["group"].to_numpy().astype(np.int64)
+        return Program(rows, group, calls["seq"].to_numpy(), self.families[group], self._tokens[rows])
 
     @cached_property
     def _wrapped(self) -> frozenset[int]:
@@ -146,11 +154,8 @@ class CallSites:
         """The programs of two ranks from the first call on that both kept, without families of which only one of them
         has a group."""
         one, other = self.program(rank), self.program(peer)
-        both = np.intersect1d(self.families[one.group], self.families[other.group])
-        one, other = (
-            Program(p.rows[kept], p.group[kept], p.seq[kept], p.token[kept])
-            for p in (one, other) for kept in [np.isin(self.families[p.group], both)]
-        )  # fmt: skip
+        both = np.intersect1d(one.family, other.family)
+        one, other = (program.where(np.isin(program.family, both)) for program in (one, other))
         if not {rank, peer} & self._wrapped:
             return one, other
         for position in range(len(one)):

@@ -9,13 +9,13 @@ rank, shifted by some calls.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from rankscope.analysis.arrays import Ints
-from rankscope.analysis.call_sites import CallSites
+from rankscope.analysis.call_sites import CallSites, Program
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.graph import Root, WaitGraph, WaitNode
 from rankscope.analysis.instances import Instance, calls_at
@@ -139,43 +139,110 @@ def _odd_courses(sites: CallSites, family: int) -> Iterator[tuple[list[int], lis
             yield ranks, alike, frozenset(rank for peers in more for rank in peers)
 
 
+@dataclass(frozen=True)
+class Alignment:
+    """Two programs that are equal up to a place and, shifted by some calls, behind it."""
+
+    one: Program
+    other: Program
+    first: int
+    """Position of the first call that differs."""
+    count: int
+    """Calls that the one has too many there; negative: too few; 0: no shift makes more of the later calls agree."""
+    run: int
+    """Calls in a row behind them that agree."""
+    agreed: int
+    """Calls behind them that agree, with those behind the end of the groups of the shifted calls."""
+    to_end: bool
+    """Whether all that follows agrees: without a last call of these groups, if it has no partner."""
+
+    @property
+    def block(self) -> Program:
+        """The calls too many or too few."""
+        return (self.one if self.count > 0 else self.other).part(self.first, self.first + abs(self.count))
+
+    @property
+    def behind(self) -> tuple[Program, Program]:
+        """The calls behind them of both programs."""
+        return self.one.part(self.first + max(self.count, 0)), self.other.part(self.first + max(-self.count, 0))
+
+
+def align(one: Program, other: Program) -> Alignment:
+    """Two programs, with the shift behind their first difference that makes most of the later calls agree.
+
+    No shift, if as many agree without one, behind a few calls in another order.
+    """
+    first = equal_run(one.token, other.token)
+    ahead, there = one.token[first:], other.token[first:]
+    plain = max(equal_run(ahead[skip:], there[skip:]) for skip in range(1, MOST_SWAPPED + 1))
+    best = Alignment(one, other, first, 0, plain, plain, to_end=False)
+    if not len(ahead) or not len(there):
+        return best
+    extra = np.flatnonzero(ahead[1 : 1 + MOST_SHIFT] == there[0]) + 1
+    omitted = np.flatnonzero(there[1 : 1 + MOST_SHIFT] == ahead[0]) + 1
+    for count in sorted([*extra.tolist(), *(-omitted).tolist()], key=abs):
+        shifted = _shifted(one, other, first, count)
+        if shifted.agreed > best.agreed:
+            best = shifted
+    return best
+
+
+def _shifted(one: Program, other: Program, first: int, count: int) -> Alignment:
+    """Two programs shifted by some calls at a place."""
+    shifted = Alignment(one, other, first, count, 0, 0, to_end=False)
+    behind = shifted.behind
+    run = equal_run(*(program.token for program in behind))
+    if run == min(map(len, behind)):
+        return replace(shifted, run=run, agreed=run, to_end=True)
+    families, numbers = np.unique(shifted.block.family, return_counts=True)
+    rests = [program.part(run) for program in behind]
+    ended, rest = rests if count > 0 else reversed(rests)
+    lacking = np.array([np.count_nonzero(rest.family == family) for family in families])
+    tokens = [program.token[~np.isin(program.family, families)] for program in rests]
+    common = equal_run(*tokens)
+    if np.isin(ended.family, families).any() or (lacking > numbers).any() or common < min(map(len, tokens)):
+        return replace(shifted, run=run, agreed=run)
+    # who has a call too many meets nobody with the last one of the group, and neither do peers of one too few
+    return replace(shifted, run=run, agreed=run + common, to_end=True)
+
+
 def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], more: frozenset[int]) -> Shift | None:
     """The calls in groups of a family that `ranks` issued too many or too few; None if they differ in another way."""
     groups = sites.facts.groups
     rank = ranks[0]
     own = [groups[group].ranks for group in np.unique(sites.program(rank).group).tolist()]
     near = {next((member for member in members if member in more), peers[0]) for members in own}
-    programs = {peer: sites.programs(rank, peer) for peer in sorted(near)}
-    peer = max(programs, key=lambda peer: equal_run(*(program.token for program in programs[peer])))
-    one, other = programs[peer]
-    first = equal_run(one.token, other.token)
+    aligned = [align(*sites.programs(rank, peer)) for peer in sorted(near)]
+    found = max(aligned, key=lambda alignment: alignment.first + alignment.agreed)
+    one, other, first, count = found.one, found.other, found.first, found.count
     if first == min(len(one), len(other)):
         return None
-    count, run = shift_at(one.token, other.token, first)
-    block = (one if count > 0 else other).part(first, first + abs(count))
-    at = next((i for i, group in enumerate(block.group.tolist()) if sites.families[group] == family), None)
+    at = next((i for i, other_family in enumerate(found.block.family.tolist()) if other_family == family), None)
     if at is None:
         return None
-    behind = one.part(first + max(count, 0)), other.part(first + max(-count, 0))
+    block = found.block
     lone = count > 0 and block.token[at] not in other.token
-    plain = min(run + 1, len(one) - first, len(other) - first)
+    plain = min(found.agreed + 1, len(one) - first, len(other) - first)
     apart = np.count_nonzero(one.token[first : first + plain] != other.token[first : first + plain])
     usual = other.token[first:]
     if abs(count) > 1 and np.count_nonzero(usual[: -abs(count)] != usual[abs(count) :]) <= abs(count):
         # these calls are whole steps, which look alike wherever a line differs by design
         return None
+    if (block.family != family).any() and _agrees_without(found, family):
+        # calls of other groups are as without a shift: the members take the lines of this group in turn
+        return None
     if apart <= abs(count) and not lone:
         # fewer calls differ without a shift: threads issued some in another order, and whole steps look alike
         return None
     fewest = 1 if lone else max(FEWEST_EQUAL, abs(count))
-    if run < (fewest if run == min(map(len, behind)) else max(fewest, ENOUGH_EQUAL)):
+    if found.agreed < (fewest if found.to_end else max(fewest, ENOUGH_EQUAL)):
         return None
-    if run < min(map(len, behind)) and _realigned(one.token, other.token, first + run, 2 * abs(count) + FEWEST_EQUAL):
+    if not found.to_end and _realigned(one.token, other.token, first + found.run, 2 * abs(count) + FEWEST_EQUAL):
         return None
     group = next(group for group in one.group.tolist() if sites.families[group] == family)
     fellows = [member for member in groups[group].ranks if member in more]
-    here, there = (p.part(0, run) for p in behind)
-    inside = sites.families[here.group] == family
+    here, there = (program.part(0, found.run) for program in found.behind)
+    inside = here.family == family
     met = inside & (here.group == there.group) & (here.seq == there.seq)
     if not fellows or (met.any() and not lone):
         # the same calls of this group meet as before: they only took another order among those of other groups
@@ -192,6 +259,13 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
     )
 
 
+def _agrees_without(found: Alignment, family: int) -> bool:
+    """Whether all calls but those in groups of a family agree as they stand, without the shift."""
+    rests = [program.part(found.first) for program in (found.one, found.other)]
+    one, other = (rest.token[rest.family != family] for rest in rests)
+    return 0 < min(len(one), len(other)) == equal_run(one, other)
+
+
 def _realigned(one: Ints, other: Ints, start: int, within: int) -> bool:
     """Whether two courses go on together behind a place without any shift, through different calls in a row: threads
     issued the calls before it in another order. A call too many or too few shifts all that follow."""
@@ -205,16 +279,3 @@ def equal_run(one: Ints, other: Ints) -> int:
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length
-
-
-def shift_at(one: Ints, other: Ints, first: int) -> tuple[int, int]:
-    """(count, run): from position `first` on, `one` has `count` values too many, negative: too few; so that `run`
-    values behind them agree. (0, run) if as many agree without a shift, behind a few values in another order."""
-    best = 0, max(equal_run(one[first + skip :], other[first + skip :]) for skip in range(1, MOST_SWAPPED + 1))
-    extra = np.flatnonzero(one[first + 1 : first + 1 + MOST_SHIFT] == other[first]) + 1
-    omitted = np.flatnonzero(other[first + 1 : first + 1 + MOST_SHIFT] == one[first]) + 1
-    for count in sorted([*extra.tolist(), *(-omitted).tolist()], key=abs):
-        run = equal_run(one[first + max(count, 0) :], other[first + max(-count, 0) :])
-        if run > best[1]:
-            best = count, run
-    return best

@@ -143,6 +143,11 @@ _ROWS = (
         severity="error", is_failure=True, exit_of="task",
     ),
     EventKind(
+        name="pod-exit", failure="died", names_part=True,
+        meaning="Kubernetes saw a container end, or ended a pod itself",
+        severity="error", is_failure=True, exit_of="task", known_errors=frozenset({"memory-limit"}),
+    ),
+    EventKind(
         name="experts-timeout", meaning="a kernel of DeepEP gave up waiting for the other ranks of its group",
         severity="error", waited=True, gave_up=True,
     ),
@@ -160,7 +165,11 @@ _ROWS = (
         name="analyser-report", meaning="output of another analyser: torchfrtrace, NVRx's attribution",
         severity="warning", of_others=True,
     ),
-    EventKind(name="worker-died", failure="died", meaning="a framework saw a worker die"),
+    EventKind(
+        name="worker-died", failure="died", names_part=True, meaning="a framework saw a worker die",
+        exit_of="process",
+    ),
+    EventKind(name="worker-seat", is_bulk=True, meaning="Ray tells the rank of one of its workers"),
     EventKind(
         name="oom-kill", failure="host-memory",
         names_part=True, meaning="the kernel killed a process because memory ran out",

@@ -125,6 +125,7 @@ _OBJECT = re.compile(rb'\s*\{\s*"[A-Z_][A-Z0-9_]{1,199}"\s*:\s*"')
 _DOCKER = re.compile(rb'\s*\[\s*\{\s*"Id"\s*:\s*"[0-9a-f]{64}"')
 _POD = re.compile(rb'\s*\{\s*"(?:apiVersion|kind|items|metadata)"|(?:---\s*\n)?(?:apiVersion|kind): ')
 _DESCRIPTION_HEAD = re.compile(rb"Name: +\S+\s*\nNamespace: ")
+_ENDED_POD = re.compile(rb"\n +(?:Last )?State: +Terminated\s*\n|\nReason: +(?:Evicted|Preempt|Node)")
 _PIP = re.compile(rb"[A-Za-z0-9][\w.\-]{0,99}==\S+\n[A-Za-z0-9][\w.\-]{0,99}==")
 _PACKAGE = re.compile(r"([A-Za-z0-9][\w.\-]{0,99})==(\S{1,100})")
 _LIBRARY = re.compile(
@@ -157,6 +158,8 @@ def decode_environment(data: bytes) -> Environment:
         return _environment_of(pairs_of_json(document), whole=plain)
     if _PIP.match(data):
         return _installed(_text(data))
+    if _DESCRIPTION_HEAD.match(data) and _ENDED_POD.search(data):
+        raise NotThisKindError("a pod that ended, which is read as a log")
     for form, read in _TEXTS:
         if form.match(data):
             return _environment_of(read(_text(data)), whole=False)

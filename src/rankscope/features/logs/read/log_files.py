@@ -188,7 +188,8 @@ _SIGNS = (
     b"__graph_breaks", b"hit config.", b"] HCCL(", b"actor is dead because", b"the device handle for",
     b"initialize NVML", b" Aborted ",
     b" Killed ", b"(core dumped)", b"OOMKilled", b"PBS: job killed: ", b"TERM_MEMLIMIT: ", b"TERM_RUNLIMIT: ",
-    b"memory summary, device ID",
+    b"memory summary, device ID", b" Terminated", b"Evicted", b"Preempt", b"NodeNotReady ", b"NodeLost ",
+    b"NodeShutdown ", b"TaintManagerEviction ",
 )  # fmt: skip
 """Words of lines that may tell of a job. Looking for each is three times as fast as one expression of all."""
 _SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}\)?: |Thread \d{1,19} \((?:active|idle)")
@@ -230,7 +231,11 @@ _ENDS = re.compile(
     r"|AssertionError: Missing dump files from ranks |[a-z_]\w{0,60}\((?:s=\d+ d=\d+, )?input_sizes=\[\["
     r"|Thread (?:0x[0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \"|\s*$)"
     r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
-    r"|\s*(?:[Rr]eason:|\"reason\":)\s+\"?OOMKilled\b|(?:[\w.\-]{1,253} +)?\d{1,3}/\d{1,3} +OOMKilled\b"
+    r"|\s*(?:[Rr]eason:|\"reason\":)\s+\"?OOMKilled\b"
+    r"|(?:[\w.\-]{1,253} +)?\d{1,3}/\d{1,3} +(?:OOMKilled|Evicted|NodeLost)\b"
+    r"|\s*(?:Last )?State: +Terminated\s*$|Reason: +(?:Evicted|Preempt|Node)"
+    r"|\S{1,20}(?: \(x\d+ over \S+\))? +(?:Normal|Warning) +"
+    r"(?:Evicted|Preempt\w+|NodeNotReady|NodeShutdown|TaintManagerEviction) +pod/"
     r"|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
     r"|\|\s{1,60}PyTorch \w{2,8} memory summary, device ID \d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"

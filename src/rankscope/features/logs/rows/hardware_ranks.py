@@ -170,6 +170,27 @@ class TaskJudge:
         return sum(1 for homes in self._homes.values() if host in homes) > 1
 
 
+class PodJudge:
+    """Judge of pods: a process has the name of its pod as its host, or that of its node."""
+
+    def __init__(self, world: int, homes: Mapping[int, set[str]]) -> None:
+        self._world, self._homes = world, homes
+
+    def rank(self, values: Mapping[str, Any], place: Lead) -> NumberedRank:
+        """The rank in a pod, if there is one alone; `place` is the line that tells of the pod."""
+        pod = values["pod"]
+        for host in (pod, values.get("node")):
+            ranks = [rank for rank, homes in self._homes.items() if host and short_host(host) in homes]
+            if len(ranks) == 1:
+                return NumberedRank(ranks[0], text=f"rank {ranks[0]} ran on {host}", place=place)
+            if ranks:
+                return NumberedRank(None, f"several ranks ran on {host}")
+        rank, world = values.get("env_rank"), values.get("env_world")
+        if not self._homes and isinstance(rank, int) and world == self._world > rank >= 0:
+            return NumberedRank(rank, text=f"RANK of pod {pod} is {rank}", place=place)
+        return NumberedRank(None)
+
+
 def local_rank(launch: Launch, local: int, file: int) -> NumberedRank:
     """The rank of a process that a launcher numbers on its host, told in a file."""
     first = launch.first_ranks.get(file, set())
@@ -343,6 +364,7 @@ class _RankJudge:
         self._of_file: dict[int, str] = {}
         self._launch = read_launch(tables, scene, seats.homes)
         self._tasks = TaskJudge(self._launch, seats.tasks, seats.homes)
+        self._pods = PodJudge(self._launch.world, seats.homes)
 
     def joined(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The row, with host and rank if these are certain; a row for each task of a line about several."""
@@ -367,6 +389,9 @@ class _RankJudge:
                 yield self._numbered(row, values, NumberedRank(None, doubt))
             else:
                 yield from (self._numbered(row, values, task) for task in tasks)
+            return
+        if values.get("pod"):
+            yield self._numbered(row, values, self._pods.rank(values, Lead(-1, row["file"], row["line"])))
             return
         lead = self._lead(row, values)
         local = values.get("local_rank")

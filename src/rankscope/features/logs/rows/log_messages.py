@@ -111,6 +111,9 @@ def _joined_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in reversed(ordered):
         values |= row["values"]
         known |= {name: value for name, value in row.items() if value is not None and value != ""}
+    if ordered[0]["kind"] == "worker-died":
+        # the process before the line only tells of the one that died
+        known |= {name: ordered[0][name] for name in ("rank", "host", "pid")}
     return {
         **{name: known.get(name) for name in ordered[0]},
         "role": known.get("role", ""),

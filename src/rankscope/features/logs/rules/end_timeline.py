@@ -127,8 +127,10 @@ def read_ends(lines: Iterable[LogLine]) -> dict[int, RankEnd]:
         if line.kind == "process-end":
             noted[line.rank] = RankEnd(line.rank, str(line.values.get("reason")), line)
         elif EVENTS[line.kind].exit_of and (code := exit_code(line.values)) is not None:
-            # after the first task that ends badly srun kills the others
-            number = 15 if EVENTS[line.kind].exit_of == "task" and code == -9 else signal_number(code)
+            number = signal_number(code)
+            if EVENTS[line.kind].exit_of == "task" and number == 9 and line.values.get("reason") in (None, "Error"):
+                # after the first task that ends badly srun kills the others, and so does kubelet with deleted pods
+                number = 15
             reason = _SENT.get(number, SIGNAL) if number else CODE if code else "exit"
             if line.kind == "torchrun-failure" or line.rank not in seen:
                 seen[line.rank] = RankEnd(line.rank, reason, replace(line, time_ns=None), code)

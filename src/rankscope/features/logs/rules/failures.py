@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from rankscope.analysis.model import Confidence, Evidence, Finding
+from rankscope.features.logs.read.c10d.pod_reports import LOST
 from rankscope.features.logs.rows.abort_ranks import exit_code, signal_number
 from rankscope.features.logs.rules.end_timeline import (
     RankEnd,
@@ -31,6 +32,7 @@ from rankscope.features.logs.rules.log_lines import (
     LogLine,
     culprits_of,
     error_label,
+    is_earlier,
     precedes,
     ranks_of,
     read_clocks,
@@ -65,6 +67,7 @@ SIGNALS = {4: "SIGILL", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 """Signals from the process itself or from the kernel. SIGTERM, SIGINT and SIGHUP come from a person or a launcher,
 and watchdogs end waiting processes with SIGABRT, so these alone accuse nobody."""
 _WORKER_ADVICE = "Read the log of this worker, and dmesg of its host: it was killed, or crashed in native code."
+_POD_ADVICE = "kubectl describe pod, and kubectl describe node of its node: memory, disk, a drain, a more urgent job."
 _UNKNOWN_PROCESS = (None, "", None, "")
 """`LogLine.who` of an unknown process."""
 
@@ -305,7 +308,15 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], harmed: Sequence[LogLin
             if line.file in of_srun and str(line.values.get("how")).startswith("Killed"):
                 continue
             of_srun.add(line.file)
-        if EVENTS[line.kind].exit_of:
+        if line.kind == "worker-died" and not _tells_reason(line):
+            if all(precedes(line, other) for other in harmed):
+                # processes that die later follow from it and do not share its cause
+                mark = ("worker-died", str(line.who))
+                yield Failure(line, "died unexpectedly", mark, 1, advice=_WORKER_ADVICE, seen_end=True)
+        elif line.kind == "pod-exit" and _is_after(line, harmed):
+            # kubelet kills a container that does not end when its pod is to be deleted
+            continue
+        elif EVENTS[line.kind].exit_of:
             yield from _of_exit(line)
             if line.values.get("of_server") and _aborted_first(line, harmed):
                 yield Failure(
@@ -314,10 +325,6 @@ def _of_ends(lines: Sequence[LogLine], spared: set[int], harmed: Sequence[LogLin
         elif line.kind == "signal":
             if line.values.get("signal") in SIGNALS and line.values.get("sender") != "launcher":
                 yield _signalled(line, line.values["signal"])
-        elif line.kind == "worker-died" and all(precedes(line, other) for other in harmed):
-            # processes that die later follow from it and do not share its cause
-            mark = ("worker-died", str(line.who))
-            yield Failure(line, "died unexpectedly", mark, 1, advice=_WORKER_ADVICE, seen_end=True)
         elif line.kind == "oom-kill":
             what = "killed by the kernel because memory ran out"
             yield Failure(line, what, ("host-out-of-memory", ""), 2, seen_end=True)
@@ -331,13 +338,27 @@ def _aborted_first(line: LogLine, harmed: Sequence[LogLine]) -> bool:
     return signal_number(exit_code(line.values)) == 6 and all(precedes(line, other) for other in harmed)
 
 
+def _tells_reason(line: LogLine) -> bool:
+    """Whether the end of a worker is a kill for memory, or a signal that comes from itself or the kernel."""
+    return bool(line.values.get("how")) or signal_number(exit_code(line.values)) in SIGNALS
+
+
+def _is_after(line: LogLine, harmed: Sequence[LogLine]) -> bool:
+    """Whether a container was ended by SIGKILL after others were harmed, for no reason of its own."""
+    killed = signal_number(exit_code(line.values)) == 9 and line.values.get("reason") in (None, "Error")
+    return killed and any(is_earlier(other, line) for other in harmed)
+
+
 def _of_exit(line: LogLine) -> Iterator[Failure]:
     how = str(line.values.get("how") or "")
     number = signal_number(exit_code(line.values))
-    if number in SIGNALS:
-        yield _signalled(line, number)
-    elif how.startswith("Out Of Memory"):
+    if how.startswith("Out Of Memory"):
         yield Failure(line, "killed because memory ran out", ("host-out-of-memory", ""), 2, seen_end=True)
+    elif number in SIGNALS:
+        yield _signalled(line, number)
+    elif how in LOST:
+        what = f"its pod was ended by Kubernetes ({how})"
+        yield Failure(line, what, ("pod-lost", how), 2, advice=_POD_ADVICE, seen_end=True)
 
 
 def _signalled(line: LogLine, number: int) -> Failure:

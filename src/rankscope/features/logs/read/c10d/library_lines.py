@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rankscope.features.logs.read.c10d.pod_reports import OUT_OF_MEMORY
 from rankscope.features.logs.read.log_record import Event, Record, message_event, shown_text
 
 _COMPILE_WORDS = (
@@ -27,7 +28,8 @@ _COMPILE_WORDS = (
 )  # fmt: skip
 LITERALS = (
     "A worker died or was killed while", "The actor is dead because its worker", " died unexpectedly",
-    "The actor died unexpectedly", "DeepEP",
+    "The actor died unexpectedly", "DeepEP", "Failed core proc(s): ", "Ray killed this worker", "world_rank=",
+    "Setting up process group for: ",
     "Hash not matching for", "Weight hashes match after", "rerun: unexpected result is ", "Possible transient error",
     "Possible persistent error", "Correct result (but possible", "Unexpected result ",
     *_COMPILE_WORDS,
@@ -38,6 +40,19 @@ _HOST = re.compile(r"Worker IP address: \[?([0-9A-Fa-f.:]{2,45})\b")
 _DEAD = "The actor is dead because its worker process has died"
 """The line below the entries of a dead actor; people paste it alone, too."""
 _INTENDED_EXIT = re.compile(r"Worker exit type: INTENDED")
+_EXIT_DETAIL = re.compile(r"Worker exit detail: .{0,200}?\bexit code:? (-?\d{1,5})\b")
+_OUT_OF_MEMORY = re.compile(r"Worker exit type: NODE_OUT_OF_MEMORY\b")
+_RAY_KILL = re.compile(
+    r"\(IP: \[?([0-9A-Fa-f.:]{2,45})\]?, ID: \w{1,80}\) where the (?:task|actor) \((?:.{0,400}?, )?pid=(\d{1,10})\b"
+)
+"""Host and process of a worker that Ray ended because the memory of its node ran out."""
+_TRAIN_WORKER = re.compile(
+    r"\(node_id=\w{1,80}, ip=\[?([0-9A-Fa-f.:]{2,45})\]?, pid=(\d{1,10})\) world_rank=(\d{1,7})\b"
+)
+"""A row of Ray Train's list of its workers."""
+_TRAIN_GROUP = re.compile(r"Setting up process group for: \S{1,200} \[rank=(\d{1,7}), world_size=\d{1,7}\]")
+_CORES = re.compile(r"Failed core proc\(s\): \{(.{1,2000}?)\}")
+_CORE = re.compile(r"'([\w.\-]{1,80})': (-?\d{1,5})")
 _NAMED_WORKER = re.compile(r"(?:Worker|Engine core) proc (\S{1,80}) died unexpectedly")
 _NUMBER = re.compile(r"(?:Vllm)?Worker-(\d{1,6})$")
 _ACTOR = re.compile(r"\S*(?:ActorDiedError|RayActorError): The actor died unexpectedly before finishing this task")
@@ -45,7 +60,8 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The events in a record. Values of a death: `pid`, `host` and `name`, None if unknown."""
+    """The events in a record. Values of a death: `pid`, `host`, `name` and `exitcode`, None if unknown; `how`, where a
+    line tells that memory ran out."""
     text = record.text
     if any(word in text for word in _COMPILE_WORDS):
         yield from _compile_events(record)
@@ -55,12 +71,24 @@ def events(record: Record) -> Iterator[Event]:
     died = "A worker died or was killed while" in text or _DEAD in text
     if died and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
-        yield _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
+        made = _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
+        yield made._replace(values={**made.values, **_exit_values(text)})
+    elif (killed := _RAY_KILL.search(text)) is not None and "Ray killed this worker" in text:
+        made = _died(record, int(killed[2]), killed[1], None)
+        yield made._replace(values={**made.values, "how": OUT_OF_MEMORY})
+    elif (seat := _TRAIN_WORKER.search(text)) is not None:
+        made = message_event("worker-seat", record, pid=int(seat[2]), host=seat[1])
+        yield made._replace(rank=int(seat[3]))
+    elif (group := _TRAIN_GROUP.search(text)) is not None:
+        yield message_event("worker-seat", record)._replace(rank=int(group[1]))
+    elif (cores := _CORES.search(text)) is not None:
+        ended = [(name, int(code)) for name, code in _CORE.findall(cores[1]) if int(code)]
+        if ended:
+            name, code = min(ended, key=lambda core: core[1])
+            yield _of_engine(_died(record, None, None, name), name, code)
     elif (named := _NAMED_WORKER.search(text)) is not None:
         number = _NUMBER.search(named[1])
-        made = _died(record, None, None, named[1])
-        # the process in front of the line is the one that tells of it
-        made = made._replace(values={**made.values, "pid": None, "host": None, "label": shown_text(named[1])})
+        made = _of_engine(_died(record, None, None, named[1]), named[1], None)
         # copies of an engine number their workers alike
         yield made._replace(rank=int(number[1])) if number and made.rank is None and "DP" not in record.label else made
 
@@ -68,9 +96,22 @@ def events(record: Record) -> Iterator[Event]:
 def _died(record: Record, pid: int | None, host: str | None, name: str | None) -> Event:
     who = name or (f"process {pid}" if pid is not None else "a worker")
     where = f" on {host}" if host else ""
-    return message_event(
-        "worker-died", record, f"{shown_text(who)}{where} died unexpectedly", pid=pid, host=host, name=name
-    )
+    text = f"{shown_text(who)}{where} died unexpectedly"
+    return message_event("worker-died", record, text, pid=pid, host=host, name=name, exitcode=None)
+
+
+def _of_engine(made: Event, name: str, code: int | None) -> Event:
+    """The death of a process that an engine names: the process in front of the line is the one that tells of it."""
+    values = {**made.values, "pid": None, "host": None, "label": shown_text(name), "exitcode": code}
+    ended = made.text if code is None else f"{shown_text(name)} ended with exit code {code}"
+    return made._replace(values=values, text=ended)
+
+
+def _exit_values(text: str) -> dict[str, Any]:
+    """What Ray tells of an exit: its code, and whether memory ran out."""
+    code = _EXIT_DETAIL.search(text)
+    values: dict[str, Any] = {"exitcode": int(code[1])} if code else {}
+    return values | ({"how": OUT_OF_MEMORY} if _OUT_OF_MEMORY.search(text) else {})
 
 
 _EXPERTS = re.compile(r"DeepEP (?:error: )?[^,\n]{0,80}?timeout\b", re.IGNORECASE)
@@ -111,10 +152,12 @@ class ActorDeath:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._entries: dict[str, str] = {}
+        self._detail = ""
 
     def consumes(self, record: Record) -> bool:
         """Whether a line is an entry; reads it if so."""
         if record.text.lstrip().startswith(_DEAD):
+            self._detail = record.text
             return True
         entry = _ENTRY.match(record.text)
         if entry is None or len(self._entries) >= ENTRIES:
@@ -124,15 +167,16 @@ class ActorDeath:
 
     def result(self) -> list[Event]:
         """The event, at the first line."""
+        if _INTENDED_EXIT.search(self._detail):
+            return []
         pid = self._entries.get("pid", "")
-        return [
-            _died(
-                self._record,
-                int(pid) if re.fullmatch(r"\d{1,10}", pid) else None,
-                self._entries.get("ip"),
-                self._entries.get("name"),
-            )
-        ]
+        made = _died(
+            self._record,
+            int(pid) if re.fullmatch(r"\d{1,10}", pid) else None,
+            self._entries.get("ip"),
+            self._entries.get("name"),
+        )
+        return [made._replace(values={**made.values, **_exit_values(self._detail)})]
 
 
 def begins(record: Record) -> ActorDeath | None:

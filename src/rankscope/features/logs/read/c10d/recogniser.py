@@ -16,6 +16,7 @@ from rankscope.features.logs.read.c10d import (
     group_setup,
     library_lines,
     memory_summaries,
+    pod_reports,
     thread_dumps,
     torchrun,
     tracebacks,
@@ -30,7 +31,7 @@ _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
 _RANK = re.compile(r"\[rank\d+\]: ?")
-_LINES = (watchdog, group_setup, endings, library_lines, comm_lives, torchrun, ascend)
+_LINES = (watchdog, group_setup, endings, library_lines, comm_lives, torchrun, ascend, pod_reports)
 _SPANS = (
     thread_dumps,
     tracebacks,
@@ -40,6 +41,7 @@ _SPANS = (
     library_lines,
     memory_summaries,
     endings,
+    pod_reports,
 )
 
 
