@@ -112,6 +112,14 @@ def _logged(lines: pl.DataFrame) -> Iterator[dict[str, Any]]:
         compile_id = str(values.get("compile_id") or "")
         key = line["file"], line["rank"], line["pid"], compile_id, line["kind"]
         told = {name: values[name] for name in ("function", "path", "code_line", "reason") if values.get(name)}
+        if values.get("what") == "traced":
+            traced_key = key if compile_id else (*key, told.get("function"))
+            if traced_key not in latest:
+                # a line above it tells why, or it is the first compilation
+                again = compile_id and not compile_id.endswith("/0")
+                latest[traced_key] = _row(line, "recompile" if again else "compile", compile_id) | told
+                rows.append(latest[traced_key])
+            continue
         if (what := _WHAT.get(str(values.get("what")))) is not None:
             latest[key] = _row(line, what, compile_id) | told
             rows.append(latest[key])
