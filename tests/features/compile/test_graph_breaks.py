@@ -43,9 +43,37 @@ def test_breaks_are_told_with_place_number_and_reason(tmp_path: Path) -> None:
     assert "capture_scalar_outputs" in found.next_steps[0] and ".backward()" in found.next_steps[1]
 
 
-def test_a_break_that_names_only_its_reason(tmp_path: Path) -> None:
-    analysis = of_log(tmp_path, f"{HEAD} [5/0] [__graph_breaks] Graph break: skip: from user code at:\n")
-    assert analysis.verdict.endswith("splits its graphs at 1 place, first at an untold line: skip: from user code at:")
+def test_a_break_with_its_stack_is_no_failure(tmp_path: Path) -> None:
+    front = "V1112 13:10:18.379000 52923 torch/_dynamo/convert_frame.py:1282] [5/0] [__graph_breaks]"
+    lines = (
+        "Graph break: skip: from user code at:", '  File "/ws/common.py", line 85, in _hook', "    if not ok:",
+        '  File "/ws/tensor_specs.py", line 2263, in is_in', "    bounds = (val >= low).all() and (",
+        "Traceback (most recent call last):",
+        '  File "/venv/torch/_dynamo/convert_frame.py", line 1232, in __call__', "    result = self._inner_convert(",
+        "torch._dynamo.exc.Unsupported: generic_jump TensorVariable()",
+    )  # fmt: skip
+    analysis = of_log(tmp_path, "".join(f"{front} {line}\n" for line in lines))
+    assert analysis.verdict == (
+        "no failure in these logs; torch.compile splits its graphs at 1 place, first at tensor_specs.py:2263: "
+        "generic_jump TensorVariable()"
+    )
+    old = "[2024-02-06 10:32:24,334] [0/0] torch._dynamo.symbolic_convert.__graph_breaks: [DEBUG]"
+    analysis = of_log(tmp_path, "".join(f"{old} {line}\n" for line in lines))
+    assert [one.kind for one in analysis.findings] == ["graph-breaks"]
+
+
+def test_frames_below_a_told_place_do_not_move_it(tmp_path: Path) -> None:
+    assert "first at train.py:62: print" in of_log(tmp_path, broken("/ws/train.py:62", "print")).verdict
+
+
+def test_the_limit_on_windows_tells_its_function(tmp_path: Path) -> None:
+    front = "W1029 21:16:44.769000 20836 Lib\\site-packages\\torch\\_dynamo\\convert_frame.py:844] [1/8]"
+    lines = (
+        "torch._dynamo hit config.cache_size_limit (8)", "   function: 'forward' (G:\\ui\\dit\\joint.py:320)",
+        "   last reason: 1/0: L['packed']['max_seqlen'] == 31868",
+    )  # fmt: skip
+    analysis = of_log(tmp_path, "".join(f"{front} {line}\n" for line in lines))
+    assert "recompiles forward (joint.py:320) again and again (at least 8 times): L['packed']" in analysis.verdict
 
 
 def test_structured_logs_tell_what_breaks_cost(tmp_path: Path) -> None:

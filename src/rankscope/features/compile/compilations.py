@@ -107,6 +107,8 @@ def _logged(lines: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """The rows of lines; a line with a reason belongs to the last row of its process and compilation."""
     rows: list[dict[str, Any]] = []
     latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    placed: set[int] = set()
+    """Ids of rows whose line tells the place; all rows are kept."""
     for line in lines.iter_rows(named=True):
         values = orjson.loads(line["values"])
         compile_id = str(values.get("compile_id") or "")
@@ -123,8 +125,14 @@ def _logged(lines: pl.DataFrame) -> Iterator[dict[str, Any]]:
         if (what := _WHAT.get(str(values.get("what")))) is not None:
             latest[key] = _row(line, what, compile_id) | told
             rows.append(latest[key])
+            placed.update([id(latest[key])] if "path" in told else [])
             continue
         row = latest.get(key)
+        if values.get("what") == "where":
+            # frames stand outermost first, and the last is the place
+            if row is not None and id(row) not in placed:
+                row.update(told)
+            continue
         if row is None and line["kind"] == LIMIT_KIND and told.keys() & {"function", "path"}:
             # the line above it, which says that the limit is hit, was cut off
             row = latest[key] = _row(line, "limit", compile_id)
