@@ -16,14 +16,6 @@ from numpy.typing import NDArray
 
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, rank_ranges
-from rankscope.tui.call_sites import (
-    CHARACTERS,
-    STYLES,
-    CallSites,
-    call_sites,
-    legend,
-    most_frequent,
-)
 from rankscope.tui.cell_selection import Place
 from rankscope.tui.detail.stack_tree import draw as draw_tree
 from rankscope.tui.detail.stack_tree import merge, remark
@@ -34,6 +26,14 @@ from rankscope.tui.model import Items, Model
 from rankscope.tui.order import Hashes, first_seen, stem
 from rankscope.tui.overview import Strip, sequence_strip
 from rankscope.tui.shown_operations import ShownOperations
+from rankscope.tui.site_letters import (
+    CHARACTERS,
+    STYLES,
+    CallSites,
+    call_sites,
+    legend,
+    most_frequent,
+)
 from rankscope.tui.styled_text import Line as StyledLine
 from rankscope.tui.styled_text import Span, line, wrapped
 

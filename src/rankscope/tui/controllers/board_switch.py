@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from rankscope.tui.boards import LaneBoard
-from rankscope.tui.call_sites import call_sites
 from rankscope.tui.cell_selection import place_of_selection
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.findings_walk import FindingsWalk
@@ -16,6 +15,7 @@ from rankscope.tui.model import Model
 from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.selection import Moment
 from rankscope.tui.shown_sites import ShownSites
+from rankscope.tui.site_letters import call_sites
 
 
 class BoardSwitch:

@@ -8,14 +8,14 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from rankscope.tui import call_sites as sites_module
-from rankscope.tui.call_sites import STYLES, call_sites, legend
+from rankscope.tui import site_letters as sites_module
 from rankscope.tui.cell_selection import Place, item_of
 from rankscope.tui.letters import cell_style
 from rankscope.tui.model import Model, build_model
 from rankscope.tui.options import Look, Palette, ThemeName, ViewOptions
 from rankscope.tui.popups import ChoiceScreen
 from rankscope.tui.shown_sites import ShownSites
+from rankscope.tui.site_letters import STYLES, call_sites, legend
 from rankscope.tui.themes import THEMES
 from tests.builders import JobBuilder
 from tests.tui.branch_jobs import EARLY_STOP, FORWARD, branches
