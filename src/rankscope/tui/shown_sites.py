@@ -29,7 +29,7 @@ from rankscope.tui.shown_operations import ShownOperations
 from rankscope.tui.site_letters import (
     CHARACTERS,
     STYLES,
-    CallSites,
+    LetteredSites,
     call_sites,
     legend,
     most_frequent,
@@ -49,7 +49,7 @@ class ShownSites(ShownOperations):
 
     CARD: ClassVar[bool] = False
 
-    def __init__(self, model: Model, sites: CallSites, group: int | None) -> None:
+    def __init__(self, model: Model, sites: LetteredSites, group: int | None) -> None:
         """Shows the groups like `group`; without one, all groups."""
         self.source, self.sites, self.group = model, sites, group
         """The lanes of operations; their call sites; the group that is shown with those like it, None for all."""
@@ -329,7 +329,7 @@ def group_kinds(model: Model) -> Ints:
     return np.array([*(number[key] for key in keys), -1], np.int64)
 
 
-def site_lanes(model: Model, sites: CallSites, kinds: Ints, group: int | None) -> tuple[Model, Codes]:
+def site_lanes(model: Model, sites: LetteredSites, kinds: Ints, group: int | None) -> tuple[Model, Codes]:
     """Lanes with a row for each rank and group, the call site of each item as its code; the worst state of each column.
 
     With a `group`, only groups like it have lanes, and columns count the operations of such groups alone.

@@ -31,7 +31,7 @@ _HUES = (int(Mark.DONE), int(Mark.SCHEDULED), BUSY, int(Mark.STARTED), COPY, HOS
 
 
 @dataclass(frozen=True)
-class CallSite:
+class LetteredSite:
     """An operation and the stack that issued it."""
 
     op: str
@@ -42,10 +42,10 @@ class CallSite:
 
 
 @dataclass(frozen=True)
-class CallSites:
+class LetteredSites:
     """The call sites of a dataset, the most frequent first."""
 
-    sites: tuple[CallSite, ...]
+    sites: tuple[LetteredSite, ...]
     of_row: NDArray[np.int32]
     """The place in `sites` of each row of ops."""
 
@@ -110,7 +110,7 @@ class CallSites:
         return min(depths, default=0)
 
 
-def call_sites(dataset: Dataset) -> CallSites:
+def call_sites(dataset: Dataset) -> LetteredSites:
     """The call sites of all operations. Stacks that differ in frames of libraries alone are one call site."""
     ops = dataset.ops.select(pl.col("op").cast(pl.String).fill_null("?"), "stack_id")
     kinds = ops.group_by("op", "stack_id", maintain_order=True).len("count")
@@ -124,7 +124,9 @@ def call_sites(dataset: Dataset) -> CallSites:
         site=pl.Series([number_of[key] for key in keys], dtype=pl.Int32)
     )
     of_row = ops.join(numbered, on=["op", "stack_id"], how="left", nulls_equal=True, maintain_order="left")["site"]
-    return CallSites(tuple(CallSite(op, stack, counts[op, stack]) for op, stack in number_of), of_row.to_numpy())
+    return LetteredSites(
+        tuple(LetteredSite(op, stack, counts[op, stack]) for op, stack in number_of), of_row.to_numpy()
+    )
 
 
 def _callers(text: str, caller: Frame) -> tuple[str, str]:
@@ -159,7 +161,7 @@ STYLES: Codes = np.array([_style(value) for value in range(256)], np.uint8)
 _MEANINGS = (((_ABSENT, _MISSING), "! never issued"), ((_GONE,), "? not known"))
 
 
-def legend(sites: CallSites, present: Codes, width: int) -> str:
+def legend(sites: LetteredSites, present: Codes, width: int) -> str:
     """The meaning of these codes in at most `width` characters: marks, then call sites by operation and place."""
     values = sorted(map(int, present))
     words = [meaning for of, meaning in _MEANINGS if not set(of).isdisjoint(values)]
