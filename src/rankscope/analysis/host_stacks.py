@@ -165,7 +165,7 @@ FRAME_PATTERNS = (
     FramePattern(4, "device", "reading a value from the device, as .item() does",
         r".*_local_scalar_dense.*", native=True),
     FramePattern(5, "device", "waiting for the device, in {}",
-        r"(cuda|hip|cu|aclrt)\w*(Synchronize|EventQuery|Memcpy)\w*",
+        r"(cuda|hip|cu|aclrt)\w*(Synchronize|EventQuery|Memcpy)\w*|ze\w*Synchronize|(ur::\w+::)?ur(EventWait|QueueFinish)",
         native=True),
     FramePattern(5, "lock", "waiting for the GIL", r"take_gil|PyGILState_Ensure|PyEval_RestoreThread",
         native=True),

@@ -136,7 +136,7 @@ def _of_logs(dataset: Dataset, findings: Sequence[Finding]) -> tuple[Status, str
     """The verdict of logs alone: they do not show that a job ends without an error, or goes on."""
     warnings = [f for f in findings if f.severity == "warning"]
     if not dataset.has_logs:
-        return "unknown", _without_logs(dataset, warnings)
+        return "unknown", _without_logs(dataset, findings, warnings)
     ended = _ended(dataset)
     if warnings and (_stacks_alone(dataset) or _analysers_alone(dataset)):
         return "unknown", warnings[0].title
@@ -145,16 +145,24 @@ def _of_logs(dataset: Dataset, findings: Sequence[Finding]) -> tuple[Status, str
     if ended:
         ranks = plural(dataset.world_size, "rank")
         return "healthy", f"logs of {ranks}: no failure, and each took down all of its communicators at the end"
+    if (noted := _noted(findings)) is not None:
+        return "unknown", f"no failure in these logs; {noted.title}"
     return "unknown", f"no failure in these logs; they do not show whether the job went on{_spoken(dataset)}"
 
 
-def _without_logs(dataset: Dataset, warnings: Sequence[Finding]) -> str:
+def _noted(findings: Sequence[Finding]) -> Finding | None:
+    """The first finding that is no warning, and that the verdict says where nothing is worse."""
+    return next((f for f in findings if f.kind in FINDINGS and FINDINGS[f.kind].said_alone), None)
+
+
+def _without_logs(dataset: Dataset, findings: Sequence[Finding], warnings: Sequence[Finding]) -> str:
     """The verdict of sidecars, compiler logs or settings alone."""
     ends = _ends(dataset)
     if ends and dataset.settings.is_empty():
         return f"only sidecars were found: {ends}"
     if not (logs := _compiler_logs(dataset)).is_empty():
-        return _of_compiler_logs(dataset, logs, warnings)
+        noted = _noted(findings)
+        return _of_compiler_logs(dataset, logs, warnings or ([] if noted is None else [noted]))
     return f"only settings were found{f': {warnings[0].title}' if warnings else ', and they agree'}"
 
 

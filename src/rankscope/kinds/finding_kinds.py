@@ -70,6 +70,8 @@ class FindingKind:
     """Ranks that did not come to an operation: the culprits of the finding, or its candidates."""
     differs: bool = False
     """It means that members of a group issued things that do not fit together."""
+    said_alone: bool = False
+    """The verdict of logs without a failure says it, though it is no warning."""
     ended: bool = False
     """It means that a process ended: waiting processes may have been killed, and its stack is in its log."""
     stands_alone: bool = False
@@ -257,6 +259,10 @@ FINDINGS: KindTable[FindingKind] = KindTable(
     FindingKind(
         name="compilation-failed", worst="warning",
         meaning="an exception ended a compilation of torch.compile",
+    ),
+    FindingKind(
+        name="graph-breaks", worst="info", said_alone=True,
+        meaning="torch.compile splits functions into several graphs: where, how often, why; nobody is accused",
     ),
     FindingKind(
         name="slow-link", worst="warning",

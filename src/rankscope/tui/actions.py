@@ -20,7 +20,7 @@ class Action:
 
     id: str
     keys: tuple[str, ...]
-    """Names of the keys in Textual."""
+    """Names of the keys in Textual; without any, the command palette does it by its name."""
     help: str
     """Effect of the action, for the help and the command palette."""
     section: str
@@ -94,7 +94,10 @@ ACTIONS: tuple[Action, ...] = (
     Action("line_up", ("a",), "line up this collective on all ranks; again: next one", "Show", "screen", "line up",
            also="align"),
     Action("line_up_back", ("A",), "like a, to the previous rank", "Show", "screen", also="align"),
-    Action("order", ("r",), "order by rank, distance, group, host, stage, look", "Show", "screen", also="sort arrange"),
+    Action("order", ("r",), "order by rank, distance, group, host, stage, look; call sites: one group, all", "Show",
+           "screen", also="sort arrange"),
+    Action("sites", (), "colour by call site: ranks that take different branches", "Show", "screen",
+           shown="ctrl+p site", also="colours stack code line branch diverge spmd function file"),
     Action("marker", ("m",), "set or remove a marker, to measure distances", "Show", "lanes", also="measure duration"),
     Action("theme", ("T",), "theme: dark, light, high contrast, the terminal's own", "Show", "app",
            also="theme colours colors dark light contrast appearance"),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rankscope.tui import axis
 from rankscope.tui.axis import View
 from rankscope.tui.cell_selection import item_at, item_at_time, neighbour, selection_of
-from rankscope.tui.lane_cells import cell_codes
+from rankscope.tui.lane_cells import LaneCells, cell_codes, draw
 from rankscope.tui.letters import find
 from rankscope.tui.model import Model
 from rankscope.tui.order import Hashes, Rows, cell_looks, fold, order_lanes, running_looks, window_looks
@@ -74,6 +74,15 @@ class Board(RankWindow):
             return None
         unit = self.unit if self.view.kind == "sequence" else None
         return selection_of(self.model, self.lane, self.item, self.finding, unit)
+
+    def cells(self, lanes: Ints) -> LaneCells:
+        """The cells of some lanes in the window."""
+        return draw(self.model, self.times, self.view, lanes, self.width)
+
+    def group_label(self, row: int) -> str:
+        """The group of a row, left of its ranks; "" where rows are those of ranks."""
+        del row
+        return ""
 
     def unit_of_item(self, item: int) -> int:
         """The unit of an item on this axis."""

@@ -38,6 +38,9 @@ class LaneBoard(RankWindow):
     FILLS: ClassVar[bool] = False
     """Whether its rows are chosen for all the height there is; then its legend has a line of its own."""
 
+    CARD: ClassVar[bool] = True
+    """Whether the detail begins with the card of the finding where the cursor stands at it."""
+
     # Content under the cursor
 
     @property

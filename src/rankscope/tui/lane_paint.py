@@ -12,7 +12,7 @@ from textual.strip import Strip
 
 from rankscope.text.wording import rank_ranges
 from rankscope.tui.board import Board
-from rankscope.tui.lane_cells import LaneCells, draw
+from rankscope.tui.lane_cells import LaneCells
 from rankscope.tui.letters import CURSOR, MEMBER, SHIFT, Codes, Mark, cell_style
 from rankscope.tui.marks import REASONS
 from rankscope.tui.options import Look
@@ -91,7 +91,7 @@ def _segments(line: Line, look: Look, *, lit: bool) -> list[Segment]:
 def compose(board: Board, gutter: Gutter) -> tuple[list[Line], Codes]:
     """The content of the rows in view, and the codes of their cells."""
     leads = board.rows.leads(board.top, board.top + board.height)
-    cells = draw(board.model, board.times, board.view, leads, board.width)
+    cells = board.cells(leads)
     text, styles = _to_width(cells, board.width)
     row = board.row - board.top
     if not len(leads):
@@ -103,20 +103,27 @@ def compose(board: Board, gutter: Gutter) -> tuple[list[Line], Codes]:
         blamed = not board.blamed.isdisjoint(ranks)
         _remark(text[at], styles[at], cells.codes[at], board, int(leads[at]))
         failed = not board.model.failed.isdisjoint(ranks)
-        head = head_text(ranks, gutter, current=at == row, blamed=blamed, failed=failed)
+        group = board.group_label(board.top + at)
+        head = head_text(ranks, gutter, current=at == row, blamed=blamed, failed=failed, group=group)
         head = head if board.fresh.isdisjoint(ranks) else f"{head[:-1]}*"
         out.append(Line(head, blamed, at == row, text[at].tobytes(), styles[at].tobytes()))
     return out, cells.codes
 
 
-def head_text(ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, failed: bool = False) -> str:
-    """`> 0-11     x12 `: the cursor, `!` for ranks to blame, `E` for others with a cause in a log, ranks, number."""
+def head_text(
+    ranks: list[int], gutter: Gutter, *, current: bool, blamed: bool, failed: bool = False, group: str = ""
+) -> str:
+    """`> 0-11     x12 `: the cursor, `!` for ranks to blame, `E` for others with a cause in a log, ranks, number.
+
+    Before the ranks stands the `group` of a row, if it has one.
+    """
     count = f"x{len(ranks)}" if len(ranks) > 1 else ""
-    marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ")
+    marks = (">" if current else " ") + ("!" if blamed else "E" if failed else " ") + (f"{group} " if group else "")
     label = rank_ranges(ranks)
-    if len(label) <= gutter.label:
-        return f"{marks}{label:<{gutter.label}} {count:>{gutter.note}} "
-    room = gutter.label + 1 + gutter.note
+    width = gutter.label - (len(group) + 1 if group else 0)
+    if len(label) <= width:
+        return f"{marks}{label:<{width}} {count:>{gutter.note}} "
+    room = width + 1 + gutter.note
     words = (f"{len(ranks)} ranks like {ranks[0]}", f"{len(ranks)} like {ranks[0]}", f"{ranks[0]}..")
     return f"{marks}{next((text for text in words if len(text) <= room), words[-1][:room]):<{room}} "
 

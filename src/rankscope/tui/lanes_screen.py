@@ -119,6 +119,7 @@ class LanesScreen(Screen[None]):
             "line_up": partial(self.switch.line_up, 1),
             "line_up_back": partial(self.switch.line_up, -1),
             "order": self.switch.change_order,
+            "sites": self.switch.change_colours,
             "memory": self.memory.toggle,
             "follow": self.news.follow,
             "pause": self.news.pause,
@@ -144,7 +145,10 @@ class LanesScreen(Screen[None]):
         actions = [action for action in ACTIONS if action.id != "command_palette"]
         doing = [partial(self._do, action) for action in actions]
         doing += [partial(self.open_view, name) for name in VIEWS]
-        choices = [Choice(f"{action.help}  ({action.display})", also=action.also) for action in actions]
+        choices = [
+            Choice(f"{action.help}  ({action.display})" if action.keys else action.help, also=action.also)
+            for action in actions
+        ]
         choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS.values()]
         self.choose("what to do", choices, lambda index: doing[index]())
 
@@ -161,11 +165,11 @@ class LanesScreen(Screen[None]):
         self.commands[name]()
 
     def _back(self) -> None:
-        """Ends the search, else the line-up, else drops the filters."""
+        """Ends the search, else the line-up, else the call sites, else drops the filters."""
         if self.search.found is not None:
             self.search.end()
             self.draw_lines()
-        elif not self.switch.end_line_up() and self.boards.wanted:
+        elif not self.switch.end_line_up() and not self.switch.end_sites() and self.boards.wanted:
             self.filters.set(Filter())
 
     # Widgets

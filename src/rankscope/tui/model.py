@@ -118,12 +118,12 @@ def _take(part: Loose, places: Array) -> Loose:
 
 @dataclass(frozen=True)
 class Model:
-    """The lanes of a dataset, one per rank."""
+    """The lanes of a dataset, one per rank, or one per rank and group."""
 
     dataset: Dataset
     analysis: Analysis
     ranks: NDArray[np.int32]
-    """The rank of each lane, rising."""
+    """The rank of each lane, rising where each rank has one lane."""
     items: Items
     gap_until: Ints
     """The first known column of a lane: rows before it were overwritten, or there is no dump."""
@@ -151,8 +151,9 @@ class Model:
 
     @cached_property
     def lane_of(self) -> dict[int, int]:
-        """The lane of each rank."""
-        return {rank: lane for lane, rank in enumerate(self.ranks.tolist())}
+        """The lane of each rank; the first one where a rank has several."""
+        ranks, first = np.unique(self.ranks, return_index=True)
+        return dict(zip(ranks.tolist(), first.tolist(), strict=True))
 
     @cached_property
     def failed(self) -> frozenset[int]:

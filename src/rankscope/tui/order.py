@@ -139,7 +139,7 @@ def order_lanes(
     elif ordering == "host":
         keys = _hosts(model)
     else:
-        keys = _first_seen(looks) + len(lanes) * _parts(model, first)
+        keys = first_seen(looks) + len(lanes) * _parts(model, first)
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 
@@ -180,14 +180,13 @@ def kindred(dataset: Dataset, group: int | None) -> list[tuple[int, ...]]:
     known = [g for g in groups if g.id == group]
     chosen = known[0] if known else min(groups, key=lambda g: (len(g.ranks), g.id))
     same = [
-        g.ranks
-        for g in groups
-        if len(g.ranks) == len(chosen.ranks) and _stem(g.description) == _stem(chosen.description)
+        g.ranks for g in groups if len(g.ranks) == len(chosen.ranks) and stem(g.description) == stem(chosen.description)
     ]
     return sorted(same)
 
 
-def _stem(description: str) -> str:
+def stem(description: str) -> str:
+    """A description without the number at its end, which differs between groups of one kind."""
     return description.rstrip("0123456789")
 
 
@@ -212,7 +211,7 @@ def _parts(model: Model, first: Sequence[frozenset[int]]) -> Ints:
     return np.select(known, range(len(known)), len(known)).astype(np.int64) if known else np.zeros(1, np.int64)
 
 
-def _first_seen(looks: Hashes) -> Ints:
+def first_seen(looks: Hashes) -> Ints:
     """For each lane, the first lane that looks like it."""
     _, first, inverse = np.unique(looks, return_index=True, return_inverse=True)
     return first[inverse].astype(np.int64)

@@ -47,7 +47,7 @@ def _words(text: str) -> list[str]:
 def _word_mask(model: Model, word: str) -> NDArray[np.bool_]:
     items = model.items
     if rank := _RANK.fullmatch(word):
-        return np.equal(items.lane, model.lane_of.get(int(rank[1]), -1))
+        return np.equal(model.ranks, int(rank[1]))[items.lane]
     if seq := _SEQ.fullmatch(word):
         return np.equal(items.seq, int(seq[1]))
     groups = _groups(model.dataset, word)

@@ -107,16 +107,32 @@ def _logged(lines: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """The rows of lines; a line with a reason belongs to the last row of its process and compilation."""
     rows: list[dict[str, Any]] = []
     latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    placed: set[int] = set()
+    """Ids of rows whose line tells the place; all rows are kept."""
     for line in lines.iter_rows(named=True):
         values = orjson.loads(line["values"])
         compile_id = str(values.get("compile_id") or "")
         key = line["file"], line["rank"], line["pid"], compile_id, line["kind"]
         told = {name: values[name] for name in ("function", "path", "code_line", "reason") if values.get(name)}
+        if values.get("what") == "traced":
+            traced_key = key if compile_id else (*key, told.get("function"))
+            if traced_key not in latest:
+                # a line above it tells why, or it is the first compilation
+                again = compile_id and not compile_id.endswith("/0")
+                latest[traced_key] = _row(line, "recompile" if again else "compile", compile_id) | told
+                rows.append(latest[traced_key])
+            continue
         if (what := _WHAT.get(str(values.get("what")))) is not None:
             latest[key] = _row(line, what, compile_id) | told
             rows.append(latest[key])
+            placed.update([id(latest[key])] if "path" in told else [])
             continue
         row = latest.get(key)
+        if values.get("what") == "where":
+            # frames stand outermost first, and the last is the place
+            if row is not None and id(row) not in placed:
+                row.update(told)
+            continue
         if row is None and line["kind"] == LIMIT_KIND and told.keys() & {"function", "path"}:
             # the line above it, which says that the limit is hit, was cut off
             row = latest[key] = _row(line, "limit", compile_id)

@@ -19,6 +19,7 @@ from rankscope.features.compile.compilation_counts import (
     lone_functions,
     recording_ranks,
 )
+from rankscope.features.compile.graph_breaks import graph_breaks
 from rankscope.features.compile.guards import guard_advice
 from rankscope.features.compile.recompiling import (
     FAILURE,
@@ -61,7 +62,7 @@ def with_compilations(findings: Sequence[Finding], scene: Scene) -> list[Finding
     if not new and (cold := _uncached(facts, places, hung=hung)) is not None:
         new = [cold]
     alone = {FunctionPlace(one.function, one.path, one.code_line) for one in lone}
-    new = [*failed, *new, *recompiling(facts, alone)[:MOST_FUNCTIONS]]
+    new = [*failed, *new, *recompiling(facts, alone)[:MOST_FUNCTIONS], *graph_breaks(facts)]
     new = [replace(f, id=f"f{i}") for i, f in enumerate(new, len(findings) + 1)]
     causes = [finding for finding in new if finding.root_cause]
     late = [_explained(finding, causes) for finding in doubted]

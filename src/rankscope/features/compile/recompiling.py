@@ -39,7 +39,12 @@ class FunctionPlace:
 
     def __str__(self) -> str:
         """ "block (net.py:6)"."""
-        return f"{self.function} ({PurePath(self.path).name}:{self.code_line})" if self.function else "a function"
+        return f"{self.function} ({self.line})" if self.function else "a function"
+
+    @property
+    def line(self) -> str:
+        """ "net.py:6"; "" if the file is not known."""
+        return f"{PurePath(self.path.replace(chr(92), '/')).name}:{self.code_line}" if self.path else ""
 
     @property
     def rows(self) -> pl.Expr:

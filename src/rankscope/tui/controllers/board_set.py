@@ -10,6 +10,7 @@ from rankscope.tui.letters import Codes
 from rankscope.tui.live.anchor import carry, same_finding
 from rankscope.tui.model import Model, board_kind
 from rankscope.tui.shown_operations import ShownOperations
+from rankscope.tui.shown_sites import ShownSites
 from rankscope.tui.times import Times
 
 
@@ -21,6 +22,8 @@ class BoardSet:
         """The model without a filter, and the worst code of each column."""
         self.operations = ShownOperations(model)
         self.timed = _timed(model)
+        self.sites: ShownSites | None = None
+        """The lanes of call sites, while they are on the screen."""
         self.shown: LaneBoard = self.operations
         """The board on the screen."""
         if self.timed is not None and model.from_timed:
@@ -30,7 +33,12 @@ class BoardSet:
     @property
     def all(self) -> list[LaneBoard]:
         """All boards."""
-        return [self.operations] if self.timed is None else [self.operations, self.timed]
+        return [board for board in (self.operations, self.timed, self.sites) if board is not None]
+
+    def hides(self, rank: int) -> bool:
+        """Whether the filter leaves out a rank."""
+        model = self.sites.source if self.sites is not None else self.shown.model
+        return rank not in model.lane_of
 
     @property
     def has_lanes(self) -> bool:
@@ -50,9 +58,8 @@ class BoardSet:
     def narrow(self, wanted: Filter, model: Model) -> None:
         """Shows `model`, the part of the whole that passes the filter `wanted`."""
         self.wanted = wanted
-        self.operations.replace_model(model)
-        if self.timed is not None:
-            self.timed.replace_model(model)
+        for board in self.all:
+            board.replace_model(model)
 
     def narrowed(self, model: Model) -> Model:
         """The part of a model that passes the filter; the whole model if nothing passes."""
@@ -70,6 +77,8 @@ class BoardSet:
         before, finding, on_timed = self.whole.analysis, self.shown.finding, self.shown is self.timed
         self.whole, self.overview = model, overview
         carry(self.operations, narrow, times)
+        if self.sites is not None:
+            self.sites.replace_model(narrow)
         if narrow.timed is None or self.timed is None:
             self.timed = _timed(narrow)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rankscope.tui.boards import LaneBoard
 from rankscope.tui.cell_selection import place_of_selection
 from rankscope.tui.controllers.board_set import BoardSet
@@ -9,8 +11,11 @@ from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.controllers.time_axis import TimeAxis
+from rankscope.tui.model import Model
 from rankscope.tui.order import ORDERINGS, orderings
 from rankscope.tui.selection import Moment
+from rankscope.tui.shown_sites import ShownSites
+from rankscope.tui.site_letters import call_sites
 
 
 class BoardSwitch:
@@ -26,9 +31,38 @@ class BoardSwitch:
         """Changes between logical sequence and time; with traces, time shows the lanes of traces."""
         boards = self._boards
         if boards.timed is None:
+            self.end_sites()
             self._times.toggle()
         else:
-            self._change(boards.timed if boards.shown is boards.operations else boards.operations)
+            self._change(boards.operations if boards.shown is boards.timed else boards.timed)
+
+    def change_colours(self) -> None:
+        """Changes between the states of operations and their call sites, in the group under the cursor."""
+        if self.end_sites():
+            return
+        model, selection = self._boards.operations.model, self._boards.shown.selection
+        if not len(model.items.col):
+            self._view.note("no operation has a call site here")
+            return
+        group = selection.group if selection is not None else None
+        self._view.note("telling call sites apart ...")
+        self._view.work_out(partial(_sites_of, model, group), partial(self._show_sites, model))
+
+    def _show_sites(self, model: Model, board: ShownSites) -> None:
+        if model is not self._boards.operations.model or self._boards.sites is not None:
+            return
+        board.blame(self._boards.shown.finding)
+        self._boards.sites = board
+        self._change(board)
+        board.centre(0.6)
+        self._view.board_moved()
+
+    def end_sites(self) -> bool:
+        """Goes back from call sites to states; False if they are not on the screen."""
+        if self._boards.shown is not self._boards.sites:
+            return False
+        self._change(self._boards.operations)
+        return True
 
     def _change(self, board: LaneBoard) -> None:
         if not len(board.model.ranks):
@@ -37,6 +71,8 @@ class BoardSwitch:
         selection = self._boards.shown.selection
         self._search.end()
         self._boards.shown = board
+        if board is not self._boards.sites:
+            self._boards.sites = None
         self._view.show_board()
         place = place_of_selection(self._boards.whole, selection) if selection is not None else None
         if place is not None:
@@ -47,6 +83,7 @@ class BoardSwitch:
         """Moves the lanes of traces to a stretch of time; without traces the lanes of operations to its begin."""
         timed = self._boards.timed
         if timed is None:
+            self.end_sites()
             self._times.go_moment(moment)
             return
         if self._boards.shown is not timed:
@@ -75,9 +112,18 @@ class BoardSwitch:
         return ended
 
     def change_order(self) -> None:
-        """Changes to the next order of the lanes."""
+        """Changes to the next order of the lanes; of call sites, to those of one group or of all."""
         board = self._boards.shown
+        if self._boards.sites is not None:
+            self._boards.sites.change_groups()
+            self._view.board_moved()
+            return
         names = orderings(board.model)
         board.set_order(names[(names.index(board.ordering) + 1) % len(names)])
         self._view.note(f"lanes {ORDERINGS[board.ordering]}")
         self._view.board_moved()
+
+
+def _sites_of(model: Model, group: int | None) -> ShownSites:
+    """The lanes of call sites: those of the groups like `group`, or of all."""
+    return ShownSites(model, call_sites(model.dataset), group)

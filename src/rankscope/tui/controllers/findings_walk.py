@@ -57,7 +57,7 @@ class FindingsWalk:
 
     def go(self, place: Place) -> None:
         """Moves the cursor to a place of the whole model; drops filters that hide it."""
-        if place.rank not in self._boards.shown.model.lane_of:
+        if self._boards.hides(place.rank):
             self._filters.set(Filter())
             self._view.note("filters dropped: they hid it")
         self._boards.go(place)

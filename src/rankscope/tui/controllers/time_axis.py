@@ -76,6 +76,9 @@ class MemoryToggle:
 
     def toggle(self) -> None:
         """Draws the memory of each rank below its lane, or takes it away."""
+        if self._boards.shown is self._boards.sites:
+            self._view.note("memory is drawn on the axis of time: t shows it")
+            return
         if self._boards.shown.track is not None and not self._boards.shown.has_memory:
             # it is arranged, and hidden on the axis of logical time
             self._times.toggle()

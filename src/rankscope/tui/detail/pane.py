@@ -151,7 +151,8 @@ class DetailLookup:
 
     def _story(self, whole: Model, finding: int | None) -> Callable[[int, int], list[Line]] | None:
         if self._boards.has_lanes:
-            return card_of(whole, finding) if finding is not None and self._findings.at_finding else None
+            at_finding = self._boards.shown.CARD and self._findings.at_finding
+            return card_of(whole, finding) if finding is not None and at_finding else None
         return story_of(whole, finding)
 
     def _looked_up(self, analysis: Analysis, detail: Detail) -> None:

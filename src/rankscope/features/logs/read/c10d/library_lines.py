@@ -9,6 +9,8 @@ nor whether the worker died first: a watchdog's abort looks the same.
     torch/_dynamo/symbolic_convert.py:611] [1/0] [__graph_breaks] Graph break in user code at net.py:8
     torch/_dynamo/symbolic_convert.py:611] [1/0] [__graph_breaks] Graph Break Reason: Data dependent operator
     torch/_dynamo/convert_frame.py:906] [0/8] torch._dynamo hit config.recompile_limit (8)
+    torch/_dynamo/symbolic_convert.py:5335] [0/1] Step 1: torchdynamo start tracing f /ws/net.py:3
+    torch/_dynamo/convert_frame.py:1602] [1/0] Restarting analysis due to _dynamo/symbolic_convert.py:277 in ...
 
 Source: torch/_dynamo/guards.py, convert_frame.py and symbolic_convert.py from 2.1 to 2.13. Before 2.3 a logger stands
 in place of the tag (`torch._dynamo.guards.__recompiles: [DEBUG]`); up to 2.4 guards lack the id before the colon.
@@ -25,6 +27,7 @@ from rankscope.features.logs.read.log_record import Event, Record, message_event
 
 _COMPILE_WORDS = (
     "__recompiles", "__graph_breaks", "torch._dynamo hit config.", " last reason: ", "   function: '",
+    "torchdynamo start tracing ", "Restarting analysis due to ",
 )  # fmt: skip
 LITERALS = (
     "A worker died or was killed while", "The actor is dead because its worker", " died unexpectedly",
@@ -249,27 +252,44 @@ _AGAIN = re.compile(_RECOMPILES + r" Recompiling function (\S{1,200}) in (\S.{0,
 _GUARD = re.compile(_RECOMPILES + r"\s{1,8}- (?:(\d{1,7}/\d{1,7}): )?(\S.{0,300})")
 _LIMIT = re.compile(r"torch\._dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)")
 _AT_LIMIT = re.compile(
-    r"torch/_dynamo/\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' "
+    r"torch[/\\]_dynamo[/\\]\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' "
     r"\((?P<path>[^()]{1,400}):(?P<line>\d{1,9})\)|last reason: (?:\d{1,7}/\d{1,7}: )?(?P<reason>\S.{0,300}))"
 )
 """Lines below that of the limit."""
+_TRACED = re.compile(
+    r"_dynamo[./\\]\S{1,80}\]? .{0,40}\bStep 1: torchdynamo start tracing (\S{1,200})(?: (\S.{0,400}?):(\d{1,9}))?\s*$"
+)
+_RESTARTED = re.compile(r"_dynamo[./\\]\S{1,80}\]? .{0,40}Restarting analysis due to ")
 _BREAK = re.compile(
     _TAG.format("graph_breaks")
     + r" Graph break(?:(?: \([^()]{1,100}\))? in user code at (?P<path>\S.{0,400}?):(?P<line>\d{1,9})\s*$"
     r"|: (?P<reason>\S.{0,300}))"
 )
-_BREAK_REASON = re.compile(_TAG.format("graph_breaks") + r" (?:Graph Break )?Reason: (\S.{0,300})")
+_BREAK_REASON = re.compile(
+    _TAG.format("graph_breaks") + r" (?:(?:Graph Break )?Reason|torch\._dynamo\.exc\.\w{1,80}): (\S.{0,300})"
+)
+_BREAK_FRAME = re.compile(_TAG.format("graph_breaks") + r'\s{1,8}File "([^"]{1,400})", line (\d{1,9}), in ')
+_OF_DYNAMO = re.compile(r"[/\\]torch[/\\]_dynamo[/\\]")
+_HEADING = "from user code at:"
+"""End of a line whose frames follow; it is no reason."""
+_ARTIFACT = re.compile(r"\] \[__[a-z_]{2,40}\]|\.__[a-z_]{2,40}: \[DEBUG\]")
+
+
+def is_artifact(text: str) -> bool:
+    """Whether a line is of an artifact of TORCH_LOGS: it quotes code, stacks and exceptions that ended nothing."""
+    return "__" in text and _ARTIFACT.search(text) is not None
 
 
 def _compile_events(record: Record) -> Iterator[Event]:
-    """The event of a line. Values: `what`, "again", "limit", "break" or "reason", the last for a line that explains
-    the one above; `compile_id`, `function`, `path`, `code_line`, `reason` and `limit`, where the line has them."""
+    """The event of a line. Values: `what`, "again", "limit", "break", "traced", "restart" or "reason", the last for a
+    line that explains the one above, or "where" for a frame of it; `compile_id`, `function`, `path`, `code_line`,
+    `reason` and `limit`, where the line has them."""
     text = record.text
     values = _compile_values(text)
     if not values:
         return
     found = _COMPILE_ID.search(text)
-    kind = BREAK_KIND if "__graph_breaks" in text else KIND
+    kind = BREAK_KIND if "__graph_breaks" in text or values["what"] == "restart" else KIND
     yield message_event(kind, record, **values, compile_id=found[1] if found else "")
 
 
@@ -278,6 +298,10 @@ def _compile_values(text: str) -> dict[str, Any]:
         return {"what": "again", **_code_place(again[1], again[2], again[3])}
     if (guard := _GUARD.search(text)) is not None:
         return {"what": "reason", "reason": shown_text(guard[2]), "against": guard[1] or ""}
+    if (traced := _TRACED.search(text)) is not None:
+        return {"what": "traced", **_code_place(traced[1], traced[2] or "", traced[3] or "0")}
+    if _RESTARTED.search(text) is not None:
+        return {"what": "restart"}
     if (limit := _LIMIT.search(text)) is not None:
         return {"what": "limit", "limit": int(limit[1])}
     if (below := _AT_LIMIT.search(text)) is not None:
@@ -287,7 +311,11 @@ def _compile_values(text: str) -> dict[str, Any]:
     if (broken := _BREAK.search(text)) is not None:
         if broken["path"]:
             return {"what": "break", **_code_place("", broken["path"], broken["line"])}
-        return {"what": "break", "reason": shown_text(broken["reason"])}
+        reason = broken["reason"].removesuffix(_HEADING).rstrip(" :")
+        return {"what": "break", "reason": "" if reason == "skip" else shown_text(reason)}
+    if (frame := _BREAK_FRAME.search(text)) is not None:
+        place = _code_place("", frame[1], frame[2])
+        return {} if _OF_DYNAMO.search(frame[1]) else {"what": "where", **place}
     why = _BREAK_REASON.search(text)
     return {"what": "reason", "reason": shown_text(why[1])} if why is not None else {}
 

@@ -105,6 +105,9 @@ class Recogniser:
         return left
 
     def _line(self, record: Record, wanted: bool) -> Iterator[Event]:
+        if library_lines.is_artifact(record.text):
+            yield from library_lines.events(record)
+            return
         record, span = self._of_exception(tracebacks.unmarked(record)), None
         if wanted and self._code.has(record):
             return
