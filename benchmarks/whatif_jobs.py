@@ -226,6 +226,10 @@ class _Meeting:
         if len(self.began) == len(self.members):
             self.ended = max(self.began.values()) + self.length_ns
 
+    def ended_on(self, rank: int) -> float | None:
+        """The end on a rank: members leave a few microseconds apart."""
+        return None if self.ended is None else self.ended + (rank * 7919 % 5) * US
+
 
 @dataclass
 class _Call:
@@ -267,8 +271,8 @@ def simulated(job: Job) -> Timeline:
     return Timeline(events, max(state.host for state in ranks) / job.layout.steps)
 
 
-def _time(value: float | _Meeting) -> float | None:
-    return value.ended if isinstance(value, _Meeting) else value
+def _time(value: float | _Meeting, rank: int) -> float | None:
+    return value.ended_on(rank) if isinstance(value, _Meeting) else value
 
 
 def _advance(rank: int, state: _Rank, call: _Call, events: list[Event], number: int) -> bool:
@@ -280,9 +284,9 @@ def _advance(rank: int, state: _Rank, call: _Call, events: list[Event], number: 
     if call.do == "begin-step":
         call.info["at"] = state.host
         return True
-    compute = _time(state.compute)
+    compute = _time(state.compute, rank)
     if call.do in ("join", "sync"):
-        ends = [compute, *(_time(value) for value in state.streams.values())]
+        ends = [compute, *(_time(value, rank) for value in state.streams.values())]
         if any(end is None for end in ends):
             return False
         latest = max(end for end in ends if end is not None)
@@ -304,14 +308,14 @@ def _advance(rank: int, state: _Rank, call: _Call, events: list[Event], number: 
         state.compute, state.host = start + call.length_ns, state.host + LAUNCH_NS
         return True
     assert call.meeting is not None
-    free = _time(state.streams[call.group])
+    free = _time(state.streams[call.group], rank)
     if free is None:
         return False
     start = max(compute, free, state.host + LAUNCH_NS + 4 * US)
     events.append(Event(rank, "call", call.name, state.host, LAUNCH_NS + 4 * US, None, number, call.info))
     state.host += LAUNCH_NS + 5 * US
     call.meeting.begin(rank, start)
-    stream = FIRST_STREAM + sorted([*state.streams, call.group]).index(call.group)
+    stream = FIRST_STREAM + (list(state.streams).index(call.group))
     events.append(Event(rank, "collective", call.name, start, 0.0, stream, number, {**call.info, "meeting": call.meeting}))
     state.streams[call.group] = call.meeting
     if call.waits:
@@ -533,10 +537,11 @@ def _kineto(
             }  # fmt: skip
         elif event.category == "collective":
             meeting = event.call["meeting"]
-            assert isinstance(meeting, _Meeting) and meeting.ended is not None
+            assert isinstance(meeting, _Meeting)
+            ended = meeting.ended_on(rank)
+            assert ended is not None
             group = str(event.call["group"])
             args = {**external, **on_device, **_comms(event.call, groups[group], numbers[group], None)}
-            ended = meeting.ended + (rank * 7919 % 5) * US
             length = round((ended - event.start_ns) / 1e3, 3)
             yield span | {"cat": "kernel", "pid": 0, "tid": event.stream, "dur": length, "args": args}
         else:

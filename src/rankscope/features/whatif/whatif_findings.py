@@ -55,14 +55,14 @@ def _asked(facts: Facts, analysis: Analysis) -> WhatIf | None:
 
         return answers(pipeline_schedule(dataset.step_ops), "step-trace")
     from rankscope.features.whatif.matched_schedule import matched_schedule
-    from rankscope.features.whatif.recorded_calls import traced_calls
+    from rankscope.features.whatif.recorded_calls import traced_calls, traced_kernels
 
     accused = tuple(sorted({rank for f in analysis.findings if f.kind == "straggler" for rank in f.culprit_ranks}))
     traces = TRACE_RESULTS.find(analysis)
     if traces is None or traces.matched.is_empty():
         return None
     calls, steps_known = traced_calls(dataset, traces)
-    schedule = matched_schedule(calls, steps_known=steps_known)
+    schedule = matched_schedule(calls, traced_kernels(dataset, traces, calls), steps_known=steps_known)
     return answers(schedule, "traces", accused, steps_known=steps_known) if schedule is not None else None
 
 
