@@ -10,13 +10,14 @@ import pytest
 from benchmarks.trace_jobs import make, plan
 
 from rankscope.analysis import analyse
-from rankscope.features.whatif.model import WHAT_IF_RESULTS, WhatIf
+from rankscope.features.whatif.model import WHAT_IF_REASON, WHAT_IF_RESULTS, WhatIf
 from rankscope.features.whatif.step_graph import CircleError, StepGraph
 from rankscope.features.whatif.step_trace import NUMBERS, decode_step_trace
 from rankscope.features.whatif.whatif_section import json_keys, section
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.schema import Dataset
 from rankscope.schema.tables import STEP_OPS
+from tests.builders import START_NS, JobBuilder
 
 MS = 1_000_000
 
@@ -107,3 +108,47 @@ def test_a_circle_of_waits_is_refused() -> None:
     before, after, none = np.array([0, 1]), np.array([1, 0]), np.full(2, -1)
     with pytest.raises(CircleError, match="in a circle"):
         StepGraph.of(before, after, none, np.zeros(2, np.int64))
+
+
+def timed_job(slow: int = -1, ranks: int = 4, steps: int = 12, *, ahead: bool = False) -> Dataset:
+    """Dumps of a job that ended: two all-reduces in each step, 20 ms of work, and 23 ms more on one rank."""
+    job, random = JobBuilder(ranks), np.random.default_rng(5)
+    at = START_NS
+    for _ in range(steps):
+        for size, work in (("[[64]]", 15 * MS), ("[[1]]", 5 * MS)):
+            arrived = [at + int(work * random.normal(1, 0.01)) + (23 * MS if r == slow else 0) for r in range(ranks)]
+            at = max(arrived) + MS
+            for rank in range(ranks):
+                times = {"created_ns": arrived[rank], "started_ns": arrived[rank], "completed_ns": at}
+                if ahead:
+                    times = {"created_ns": START_NS + len(job.rows), "duration_ns": at - arrived[rank], "started_ns": None}
+                job.collective(ranks=[rank], sizes=size, **times)
+            at += 50_000
+    return job.build()
+
+
+def test_dumps_with_times_gain_by_the_slow_rank_in_a_step() -> None:
+    dataset = timed_job(slow=3)
+    told = answer(dataset)
+    assert (told.origin, told.steps, told.cause and told.cause.ranks) == ("dumps", 12, (3,))
+    assert told.measured_ns == pytest.approx(68 * MS, rel=0.03)
+    assert told.gains[0].step_ns == pytest.approx(22 * MS, rel=0.05)
+    (shown,) = section(dataset, analyse(dataset))
+    assert "without rank 3: 68 -> 22 ms a step" in str(shown)
+
+
+def test_dumps_of_an_even_job_gain_nothing() -> None:
+    assert answer(timed_job()).gains == ()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        (timed_job(ahead=True), "hosts issue operations before earlier ones have ended"),
+        (timed_job(steps=2), "calls do not repeat"),
+    ],
+)
+def test_dumps_without_the_times_that_are_needed_are_not_asked_with_the_reason(dataset: Dataset, reason: str) -> None:
+    analysis = analyse(dataset)
+    assert WHAT_IF_RESULTS.find(analysis) is None and list(section(dataset, analysis)) == []
+    assert reason in WHAT_IF_REASON.of(analysis)

@@ -60,6 +60,8 @@ class _Levels:
     even: Times
     """The mean of that in the step."""
     correlation: float | None
+    slow: pl.DataFrame
+    """Of `_surely_slow`."""
 
 
 def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), *, steps_known: bool = True) -> WhatIf:
@@ -91,6 +93,9 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     mended = graph.step_times(np.stack([np.where(rows, levels.typical, levels.took) for rows in fixed], axis=1))
     shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
     shown = _named(gains, measured / repeats, {} if schedule.named else LEAST)
+    acquitted = _acquitted(levels, accused, gains) if accused else ()
+    if acquitted:
+        shown = tuple(gain for gain in shown if gain.cause != "worker")
     return WhatIf(
         origin=origin,
         steps=len(base) * repeats if steps_known else 0,
@@ -109,6 +114,7 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
         last_stage=None if shares is None or stages < 2 else round(float(shares[1]), DIGITS),
         correlation=None if levels.correlation is None else round(levels.correlation, DIGITS),
         gains=shown,
+        acquitted=acquitted,
     )
 
 
@@ -186,21 +192,20 @@ def _levels(schedule: StepSchedule) -> _Levels:
     rows = rows.join(
         computing.select("op", "rank_ns", "stage_ns", "balanced_ns"), on="op", how="left", maintain_order="left"
     ).with_columns(sequence=pl.lit(1.0), even=pl.lit(1.0))  # fmt: skip
-    correlation = _correlation(rows)
+    slow, correlation = _surely_slow(rows), _correlation(rows)
     if correlation is not None and correlation >= ALIKE:
         known = pl.col("micro").is_not_null() & pl.col("first_ns").is_not_null()
-        # relative to what is usual on each rank: what one rank needs longer in all of them is no length
-        length = (pl.col("took_ns").filter(known).sum() / pl.col("rank_ns").filter(known).sum()).over(
-            "step", "replica", "micro"
-        )
+        # what a slow rank needs longer in all of them is no length
+        usual = pl.when(pl.col("rank").is_in(slow["rank"].implode())).then("rank_ns").otherwise("stage_ns")
+        length = (pl.col("took_ns").filter(known).sum() / usual.filter(known).sum()).over("step", "replica", "micro")
         stretched = known | (pl.col("micro").is_not_null() & pl.col("transfer"))
         rows = rows.with_columns(sequence=pl.when(stretched & length.is_finite()).then(length).otherwise(1.0))
         even = pl.when(stretched).then(pl.col("sequence").filter(known).mean().over("step")).otherwise(1.0)
         rows = rows.with_columns(even=even)
     took = rows["took_ns"].to_numpy()
-    usual = [rows[name].fill_null(rows["took_ns"]).to_numpy() for name in ("rank_ns", "stage_ns", "balanced_ns")]
+    levels = [rows[name].fill_null(rows["took_ns"]).to_numpy() for name in ("rank_ns", "stage_ns", "balanced_ns")]
     factors = [rows[name].to_numpy() for name in ("sequence", "even")]
-    return _Levels(took, rows["typical_ns"].to_numpy(), *usual, *factors, correlation)
+    return _Levels(took, rows["typical_ns"].to_numpy(), *levels, *factors, correlation, slow)
 
 
 def _correlation(rows: pl.DataFrame) -> float | None:
@@ -247,23 +252,44 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
             yield replace(gain, step_ns=round(without), share=round(float(1 - without / max(step, 1)), DIGITS))
 
 
-def _slow_ranks(schedule: StepSchedule, levels: _Levels) -> tuple[int, ...]:
-    """The ranks that compute longer than the others of their stage do, by more than chance and lengths explain."""
-    took, usual = pl.Series("took", levels.took), pl.Series("usual", levels.stage * levels.sequence)
-    table = schedule.ops.select("rank", "stage", "step", "micro", "transfer").with_columns(took, usual)
-    batches = table.filter(~pl.col("transfer")).group_by("rank", "stage", "step", "micro").agg(pl.col("took", "usual").sum())
-    over = pl.col("took") / pl.col("usual")
-    ranks = batches.filter(pl.col("usual") > 0).group_by("rank", "stage").agg(
-        excess=(pl.col("took") - pl.col("usual")).sum(), mean=over.mean(),
+def _acquitted(levels: _Levels, accused: tuple[int, ...], gains: list[Gain]) -> tuple[int, ...]:
+    """The accused ranks if a stage that has them all, or lengths, cost more than they do beyond what these explain."""
+    alone = max((gain.share for gain in gains if gain.cause == "worker"), default=0.0)
+    shared = max(
+        (
+            gain.share for gain in gains
+            if gain.cause == "sequence" or (gain.cause == "stage" and set(accused) <= set(gain.ranks))
+        ),
+        default=0.0,
+    )  # fmt: skip
+    surely = set(accused) & set(levels.slow["rank"])
+    return accused if shared >= WORTH and (alone < WORTH or (not surely and alone < shared)) else ()
+
+
+def _surely_slow(rows: pl.DataFrame) -> pl.DataFrame:
+    """rank, excess: the ranks that compute longer than the others of their stage do, by more than chance explains.
+
+    `rows` of SCHEDULE with `stage_ns`. Chance includes lengths of sequences: a rank may have had the longer ones.
+    """
+    computing = rows.filter(~pl.col("transfer"))
+    batches = computing.group_by("rank", "stage", "step", "micro").agg(pl.col("took_ns", "stage_ns").sum())
+    over = pl.col("took_ns") / pl.col("stage_ns")
+    ranks = batches.filter(pl.col("stage_ns") > 0).group_by("rank", "stage").agg(
+        excess=(pl.col("took_ns") - pl.col("stage_ns")).sum(), mean=over.mean(),
         error=over.std().fill_null(float("inf")) / pl.len().sqrt(),
     )  # fmt: skip
     # alone in its stage, a rank cannot be told from its stage
-    ranks = ranks.with_columns(peers=pl.len().over("stage"), least=pl.col("mean").median().over("stage").clip(1.0))
-    slow = ranks.filter(
-        (pl.col("peers") > 1) & (pl.col("excess") > 0) & (pl.col("mean") - 1 >= SURELY * pl.col("error"))
+    usual = pl.col("mean").sort().get((pl.len() - 1) // 2).over("stage")
+    return ranks.filter(
+        (pl.len().over("stage") > 1) & (pl.col("excess") > 0) & (pl.col("mean") - usual >= SURELY * pl.col("error"))
     )
-    found = slow.filter(pl.col("excess") >= EXCESS_SHARE * pl.col("excess").max()).sort("excess", descending=True)
-    names = found["rank"].to_list()
+
+
+def _slow_ranks(schedule: StepSchedule, levels: _Levels) -> tuple[int, ...]:
+    """The ranks whose computing costs most, of those that are surely slow."""
+    slow = levels.slow
+    longest = slow.filter(pl.col("excess") >= EXCESS_SHARE * pl.col("excess").max()).sort("excess", descending=True)
+    names = longest["rank"].to_list()
     return tuple(sorted(names)) if 4 * len(names) <= schedule.ops["rank"].n_unique() else tuple(names[:1])
 
 

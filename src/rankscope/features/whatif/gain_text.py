@@ -6,6 +6,26 @@ from rankscope.features.whatif.model import Gain, WhatIf
 from rankscope.text.wording import duration, ranks_text
 
 MOST_LISTED_RANKS = 8
+EXPLANATIONS = {
+    "worker": "A simulated step keeps all else as recorded, and has these ranks compute as long as the others of their "
+    "stage.",
+    "stage": "A simulated step keeps all else as recorded, and gives all stages equally much to compute. Each rank of "
+    "the stage takes as long, so no rank is the cause.",
+    "sequence": "A simulated step keeps all else as recorded, and gives all micro batches equally much to compute. "
+    "Times vary in forward and backward alike, and on no rank more than on others.",
+    "link": "A simulated step keeps all else as recorded, and has these transfers take as long as "
+    "others of their kind.",
+    "launch": "A step is simulated in which each operation begins when all that it waits for has ended.",
+}
+"""By cause how its gain was simulated."""
+ADVICE = {
+    "worker": "Look at clocks, temperature and other processes of these ranks, and take their host out if it stays",
+    "stage": "Move layers from the longest stage to others; the last has the loss, the first the embedding",
+    "sequence": "Balance the sum of squared sequence lengths over ranks and micro batches when they are packed",
+    "link": "Look at the network between these ranks: cables, routes, counters of errors",
+    "launch": "Look at what the host does there: data loading, garbage collection, launches",
+}
+"""By cause what one does about it."""
 
 
 def gain_line(told: WhatIf, gain: Gain) -> str:

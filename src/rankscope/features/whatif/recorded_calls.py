@@ -26,12 +26,13 @@ def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame,
     known = traces.steps.group_by("file").len()["len"].max() or 0
     rows = _in_steps(rows, traces, "issued_ns")
     steps_known = bool(known > 1)  # type: ignore[operator]
-    return _calls(
+    return with_forms(
         dataset, rows.with_columns(meeting="match"), pipeline_groups(dataset.traced, dataset.group_list)
     ), steps_known
 
 
-def _calls(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.DataFrame:
+def with_forms(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.DataFrame:
+    """CALLS of `rows` of operations with a meeting and times; `staged` are the groups of pipeline stages."""
     groups = dataset.group_list
     names = [f"{g.description or g.name.rstrip('0123456789')} {len(g.ranks)}" for g in groups]
     kinds = pl.DataFrame(
