@@ -94,8 +94,8 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
     shown = _named(gains, measured / repeats, {} if schedule.named else LEAST)
     acquitted = _acquitted(levels, accused, gains) if accused else ()
-    if acquitted:
-        shown = tuple(gain for gain in shown if gain.cause != "worker")
+    if accused:
+        shown = tuple(g for g in shown if g.cause != "worker" or _is_of(g, accused) == (not acquitted))
     return WhatIf(
         origin=origin,
         steps=len(base) * repeats if steps_known else 0,
@@ -232,8 +232,7 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
     ops = schedule.ops
     computes = (~ops["transfer"]).to_numpy()
     questions: list[tuple[Gain, Times]] = []
-    slow = accused or _slow_ranks(schedule, levels)
-    if slow:
+    for slow in {ranks: None for ranks in (accused, _slow_ranks(schedule, levels)) if ranks}:
         rows = ops["rank"].is_in(slow).to_numpy() & computes
         usual = np.where(rows, np.minimum(levels.took, levels.stage * levels.sequence), levels.took)
         questions.append((Gain("worker", slow, None, "", 0, 0.0), usual))
@@ -253,17 +252,21 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
 
 
 def _acquitted(levels: _Levels, accused: tuple[int, ...], gains: list[Gain]) -> tuple[int, ...]:
-    """The accused ranks if a stage that has them all, or lengths, cost more than they do beyond what these explain."""
-    alone = max((gain.share for gain in gains if gain.cause == "worker"), default=0.0)
-    shared = max(
-        (
-            gain.share for gain in gains
-            if gain.cause == "sequence" or (gain.cause == "stage" and set(accused) <= set(gain.ranks))
-        ),
-        default=0.0,
-    )  # fmt: skip
+    """The accused ranks if a stage, lengths, or other ranks cost the job what these do not.
+
+    They do if the accused, made as long as their peers, gain nothing; or less than that, and no more than chance explains.
+    """
+    alone = max((gain.share for gain in gains if _is_of(gain, accused)), default=0.0)
+    shared = max((gain.share for gain in gains if gain.cause in ("stage", "sequence")), default=0.0)
+    others = max((gain.share for gain in gains if gain.cause == "worker" and not _is_of(gain, accused)), default=0.0)
     surely = set(accused) & set(levels.slow["rank"])
-    return accused if shared >= WORTH and (alone < WORTH or (not surely and alone < shared)) else ()
+    if surely or max(shared, others) < WORTH:
+        return ()
+    return accused if alone < WORTH or alone < shared else ()
+
+
+def _is_of(gain: Gain, accused: tuple[int, ...]) -> bool:
+    return gain.cause == "worker" and gain.ranks == accused
 
 
 def _surely_slow(rows: pl.DataFrame) -> pl.DataFrame:

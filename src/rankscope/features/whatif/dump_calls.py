@@ -12,6 +12,7 @@ import polars as pl
 from rankscope.analysis.arrays import Ints
 from rankscope.analysis.straggler import run_times
 from rankscope.features.traces.rules.trace_story import pipeline_groups
+from rankscope.features.whatif.matched_schedule import CALLS
 from rankscope.features.whatif.model import TimesError
 from rankscope.features.whatif.recorded_calls import with_forms
 from rankscope.schema import Dataset
@@ -69,33 +70,60 @@ def _with_meetings(rows: pl.DataFrame) -> pl.DataFrame:
 def _with_steps(calls: pl.DataFrame) -> pl.DataFrame:
     """`calls` with `step`, from 0, of those in whole steps. Raises TimesError without a period."""
     calls = calls.sort("rank", "arrived_ns", "ended_ns").with_columns(
-        token=pl.struct("alike", "peer", "route").rank("dense"),
+        token=pl.struct("alike", "peer", "route").rank("dense").cast(pl.Int64),
         gap_ns=(pl.col("arrived_ns") - pl.col("ended_ns").shift().over("rank")).fill_null(0),
     )
-    parts = []
-    for _, own in calls.group_by("rank", maintain_order=True):
-        tokens = own["token"].to_numpy()
-        period, first = _period(tokens.astype(np.int64))
-        if not period:
+    periods = {}
+    for (rank,), own in calls.group_by("rank", maintain_order=True):
+        periods[rank] = _period(own["token"].to_numpy())
+        if not periods[rank][0]:
             raise TimesError("calls do not repeat, so no steps are known")
-        place = np.arange(len(tokens)) - first
-        gaps = pl.DataFrame({"phase": place % period, "gap": own["gap_ns"]}).filter(pl.Series(place >= 1))
-        start = gaps.group_by("phase").agg(pl.col("gap").median()).sort("gap", "phase", descending=[True, False])["phase"][0]
-        steps = (len(tokens) - first - start) // period
-        step = (place - start) // period
-        # of ranks that end alike the last step is the same
-        numbered = np.where((place >= start) & (step < steps), step - steps, 0)
-        parts.append(own.with_columns(step=pl.Series(numbered, dtype=pl.Int64)))
-    table = pl.concat(parts).filter(pl.col("step") < 0)
-    if table.is_empty() or (table["step"].n_unique() < FEWEST_STEPS):
-        raise TimesError(f"fewer than {FEWEST_STEPS} steps")
+    table = pl.DataFrame(
+        [(rank, period, first) for rank, (period, first) in periods.items()],
+        {"rank": pl.Int64, "period": pl.Int64, "first": pl.Int64}, orient="row",
+    )  # fmt: skip
+    place = pl.int_range(pl.len(), dtype=pl.Int64).over("rank") - pl.col("first")
+    calls = calls.join(table, on="rank", maintain_order="left").with_columns(place=place)
+    calls = calls.with_columns(phase=pl.col("place") % pl.col("period"))
+    starts = _starts(calls.filter(pl.col("place") >= 0))
+    calls = calls.join(starts, on="rank", maintain_order="left")
+    start = pl.col("start")
+    steps = (pl.col("place").max().over("rank") + 1 - start) // pl.col("period")
+    # of ranks that end alike the last step is the same
+    step = (pl.col("place") - start).floordiv(pl.col("period")) - steps
+    table = calls.with_columns(step=step).filter((pl.col("place") >= start) & (pl.col("step") < 0))
+    if table["step"].n_unique() < FEWEST_STEPS:
+        raise TimesError(f"fewer than {FEWEST_STEPS} steps are whole")
     if table.select((pl.col("step").n_unique().over("meeting") > 1).any()).item():
         raise TimesError("the steps of ranks do not agree")
     known = table.group_by("rank").agg(pl.col("step").min())["step"].max()
     table = table.filter(pl.col("step") >= known).with_columns(pl.col("step") - known)
     # a rank begins the first step when it ended what came before
-    begins = table.group_by("rank").agg(begin_ns=(pl.col("arrived_ns") - pl.col("gap_ns")).first())
-    return table.drop("begin_ns", "token", "gap_ns").join(begins, on="rank", how="left", maintain_order="left")
+    begins = table.group_by("rank").agg(begin_ns=(pl.col("arrived_ns") - pl.col("gap_ns").clip(0)).first())
+    return table.select(pl.exclude("begin_ns")).join(begins, on="rank", maintain_order="left").select(list(CALLS))
+
+
+def _starts(calls: pl.DataFrame) -> pl.DataFrame:
+    """rank, start: the place in the period of each rank at which a step begins, the same for all.
+
+    It is behind the call that all ranks make once in a period and after which most time passes; without one, where most
+    time passes on the rank.
+    """
+    calls = calls.with_columns(after_ns=pl.col("gap_ns").shift(-1).over("rank"))
+    turns = calls.group_by("rank", "alike").agg(
+        pl.col("phase").n_unique().alias("phases"), pl.col("phase").first(), pl.col("period").first(),
+        pl.col("after_ns").median(),
+    )  # fmt: skip
+    ranks = calls["rank"].n_unique()
+    anchors = turns.group_by("alike").agg(pl.len(), pl.col("phases").max(), pl.col("after_ns").mean())
+    anchors = anchors.filter((pl.col("len") == ranks) & (pl.col("phases") == 1)).sort("after_ns", "alike", descending=True)
+    begin = ((pl.col("phase") + 1) % pl.col("period")).alias("start")
+    if anchors.height:
+        return turns.filter(pl.col("alike") == anchors["alike"][0]).select("rank", begin)
+    gaps = calls.group_by("rank", "phase", "period").agg(pl.col("after_ns").median())
+    return gaps.sort("after_ns", "phase", descending=[True, False]).group_by("rank", maintain_order=True).first().select(
+        "rank", begin
+    )  # fmt: skip
 
 
 def _period(tokens: Ints) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from rankscope.features.whatif.model import Gain, WhatIf
 from rankscope.text.wording import duration, ranks_text
 
 MOST_LISTED_RANKS = 8
+_UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 EXPLANATIONS = {
     "worker": "A simulated step keeps all else as recorded, and has these ranks compute as long as the others of their "
     "stage.",
@@ -48,10 +49,12 @@ def gain_noun(gain: Gain) -> str:
 
 
 def span(before_ns: int, after_ns: int) -> str:
-    """Two durations, with one unit where they share it: "46.3 -> 23.5 s"."""
-    before, after = duration(before_ns), duration(after_ns)
-    number, _, unit = before.partition(" ")
-    return f"{number} -> {after}" if after.endswith(f" {unit}") else f"{before} -> {after}"
+    """Two durations of three digits in the unit of the first: "46.3 -> 23.5 s"."""
+    unit = duration(before_ns).partition(" ")[2]
+    if unit not in _UNITS_NS:
+        return f"{duration(before_ns)} -> {duration(after_ns)}"
+    before, after = (f"{value / _UNITS_NS[unit]:#.3g}".rstrip(".") for value in (before_ns, after_ns))
+    return f"{before} -> {after} {unit}"
 
 
 def part_text(share: float) -> str:

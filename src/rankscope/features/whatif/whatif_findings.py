@@ -20,8 +20,8 @@ from rankscope.text.wording import digits, plural
 
 CLEAR = 0.1
 """Part of a step from which what it loses is told by itself: the paper calls a job slow from a slowdown of 1.1."""
-EXPLAINING = ("stage", "sequence")
-"""Causes for which no rank is to blame."""
+EXPLAINING = ("stage", "sequence", "worker")
+"""Causes for which other ranks come late."""
 ASKED = ("healthy", "slow", "progressing", "unknown")
 """Statuses of jobs that make steps."""
 
@@ -59,10 +59,10 @@ def with_what_if(facts: Facts, analysis: Analysis) -> Analysis:
 
 
 def _acquitted(analysis: Analysis, answers: WhatIf, late: Sequence[Finding]) -> Analysis:
-    """The analysis in which the stage, or the lengths of sequences, stand for the ranks that were accused."""
+    """The analysis in which what explains their lateness stands for the ranks that were accused."""
     cause = next(gain for gain in answers.gains if gain.cause in EXPLAINING)
     finding = _finding(answers, cause)
-    said = tuple(Evidence(f"{each.title}, as others do for that reason") for each in late)
+    said = tuple(Evidence(f"{each.title}, which this explains") for each in late)
     finding = replace(finding, severity="warning", id=late[0].id, evidence=(*said, *finding.evidence))
     place = analysis.findings.index(late[0])
     rest = [each for each in analysis.findings if each not in late]
