@@ -14,7 +14,7 @@ and drift; hosts pause now and then.
 - `worker`: all kernels of one rank take longer, or its host does before each step.
 - `stage`: each kernel of one stage takes longer, or the last has one kernel more for each micro batch (a loss layer).
 - `sequence`: computing of a micro batch follows a + b L + c L^2 of its length L, which is its own in each step, replica
-  and micro batch, and shared by the ranks of the replica; sizes of messages follow L or, where sequences are packed, do not.
+  and micro batch, and shared by the ranks of the replica; a step has as much work as without it; sizes of messages follow L or, where sequences are packed, do not.
 - `link`: transfers of one group of tensor or data parallel ranks, or between two stages of a replica, take longer.
 - `healthy`: none of these.
 
@@ -30,8 +30,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 CAUSES = ("worker", "stage", "sequence", "link", "healthy")
 MS, US = 1_000_000, 1_000
@@ -40,6 +42,7 @@ COMPUTE_STREAM, FIRST_STREAM = 7, 20
 SMALLEST_COST, LARGEST_COST = 0.08, 0.45
 """Parts of a step that a fault costs."""
 LAUNCH_NS = 6 * US
+Lengths = TypeVar("Lengths", float, npt.NDArray[np.float64])
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,9 @@ def planned(cause: str, seed: int) -> Job:
 
 def _layout(random: np.random.Generator) -> Layout:
     while True:
-        stages, replicas, members = (int(random.choice(sizes)) for sizes in ((1, 1, 2, 3, 4), (1, 2, 2, 4, 8), (1, 2, 4)))
+        stages, replicas, members = (
+            int(random.choice(sizes)) for sizes in ((1, 1, 2, 3, 4), (1, 2, 2, 4, 8), (1, 2, 4))
+        )
         if 4 <= stages * replicas * members <= 16:
             break
     return Layout(
@@ -176,7 +181,9 @@ def _faulty(layout: Layout, cause: str, seed: int, random: np.random.Generator) 
         sides = [name for name, size in (("tensor", layout.members), ("data", layout.replicas)) if size > 1]
         groups = {"tensor": layout.stages * layout.replicas, "data": layout.stages * layout.members}
         sides = [name for name in sides if groups[name] > 1]
-        sides += ["pipeline"] if layout.stages > 1 and layout.replicas * layout.members * (layout.stages - 1) > 1 else []
+        sides += (
+            ["pipeline"] if layout.stages > 1 and layout.replicas * layout.members * (layout.stages - 1) > 1 else []
+        )
         if not sides:
             return None
         kind = str(random.choice(sides))
@@ -316,11 +323,18 @@ def _advance(rank: int, state: _Rank, call: _Call, events: list[Event], number: 
     state.host += LAUNCH_NS + 5 * US
     call.meeting.begin(rank, start)
     stream = FIRST_STREAM + (list(state.streams).index(call.group))
-    events.append(Event(rank, "collective", call.name, start, 0.0, stream, number, {**call.info, "meeting": call.meeting}))
+    events.append(
+        Event(rank, "collective", call.name, start, 0.0, stream, number, {**call.info, "meeting": call.meeting})
+    )
     state.streams[call.group] = call.meeting
     if call.waits:
         state.compute = call.meeting
     return True
+
+
+def _work(length: Lengths) -> Lengths:
+    """The work on a micro batch of a length: a part that is fixed, one of its tokens, and attention."""
+    return 0.2 + 0.5 * length + 0.3 * length * length
 
 
 class _Programs:
@@ -351,7 +365,7 @@ class _Programs:
             self.of[rank].append(_Call("host", loading, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"))
         for rank, (stage, replica, _) in layout.places.items():
             for forward, micro in _order(layout, stage):
-                self._micro(step, rank, forward, micro, lengths[replica, micro])
+                self._micro(step, rank, forward, micro, lengths[replica, micro], float(_work(lengths).mean()))
         for rank, (stage, _, member) in layout.places.items():
             if layout.replicas > 1 and not layout.overlapped:
                 self._collective(("reduce", step), rank, f"dp{stage}_{member}", "allreduce", 1 << 24, 4.0, waits=True)
@@ -361,16 +375,16 @@ class _Programs:
                 self._collective(("loss", step), rank, "0", "allreduce", 1, 0.01, waits=True)
             self.of[rank].append(_Call("sync", name=f"ProfilerStep#{step + 3}", info={"begin": begins[rank]}))
 
-    def _lengths(self) -> np.ndarray:
+    def _lengths(self) -> npt.NDArray[np.float64]:
         """By replica and micro batch the length of its sequences, 1 on average."""
         normal = self.random.normal(0, 1, (self.layout.replicas, self.layout.micros))
         spread = self.job.strength if self.job.cause == "sequence" else 0.02
         lengths = np.exp(normal * max(spread, 1e-9) - spread * spread / 2)
         return np.asarray(lengths)
 
-    def _micro(self, step: int, rank: int, forward: bool, micro: int, length: float) -> None:
+    def _micro(self, step: int, rank: int, forward: bool, micro: int, length: float, usual: float) -> None:
         layout, (stage, replica, member) = self.layout, self.layout.places[rank]
-        work = 0.2 + 0.5 * length + 0.3 * length * length
+        work = _work(length) / usual
         sized = length if self.job.kind == "sized" else 1.0
         way = "f" if forward else "b"
         source = stage - 1 if forward else stage + 1
@@ -412,7 +426,9 @@ class _Programs:
         members = self.groups[group]
         meeting = self._meeting((key, group), members, units, slow=members == self.job.ranks and group[0] in "td")
         info = {"op": op, "group": group, "size": size}
-        self.of[rank].append(_Call("collective", name=_KERNELS[op], meeting=meeting, group=group, info=info, waits=waits))
+        self.of[rank].append(
+            _Call("collective", name=_KERNELS[op], meeting=meeting, group=group, info=info, waits=waits)
+        )
 
     def _pair(self, key: tuple[str, int, int], sender: int, receiver: int, rank: int, units: float) -> None:
         both = (sender, receiver)
@@ -520,7 +536,11 @@ def _kineto(
         external = {"External id": event.number}
         on_device = {"device": 0, "context": 1, "stream": event.stream, "correlation": event.number}
         if event.category == "launch":
-            yield span | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": {**external, "correlation": event.number}}
+            yield span | {
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "args": {**external, "correlation": event.number},
+            }
         elif event.category == "kernel":
             yield span | {"pid": 0, "tid": event.stream, "args": {**external, **on_device}}
         elif event.category == "call":
@@ -528,7 +548,10 @@ def _kineto(
             pair = "from" in event.call
             if numbered:
                 seq[group, pair] += 1
-            args = {**external, **_comms(event.call, groups[group], numbers[group], seq[group, pair] if numbered else None)}
+            args = {
+                **external,
+                **_comms(event.call, groups[group], numbers[group], seq[group, pair] if numbered else None),
+            }
             yield span | {"cat": "cpu_op", "name": "record_param_comms", "args": args}
             launch = {**external, "correlation": event.number}
             yield span | {

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.trace_jobs import make, plan
 
 from rankscope.analysis import analyse
+from rankscope.features.whatif import step_trace
 from rankscope.features.whatif.model import WHAT_IF_REASON, WHAT_IF_RESULTS, WhatIf
 from rankscope.features.whatif.step_graph import CircleError, StepGraph
 from rankscope.features.whatif.step_trace import NUMBERS, decode_step_trace
@@ -98,6 +99,25 @@ def test_a_step_trace_is_read_and_other_tables_are_refused_with_the_reason() -> 
         decode_step_trace(parquet(table)[:200])
 
 
+def test_a_parquet_file_that_declares_too_many_rows_is_refused_before_it_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    same = pl.DataFrame({name: pl.repeat(0, 2_000_000, eager=True) for name in ("dp_rank", "stage", "duration")})
+    packed = parquet(same)
+    assert len(packed) < 100_000, "a few bytes unpack to much"
+    monkeypatch.setattr(step_trace, "MOST_ROWS", 1_000_000)
+    with pytest.raises(NotThisKindError, match="of 2,000,000 rows: of a step trace at most 1,000,000 are read"):
+        decode_step_trace(packed)
+
+
+@pytest.mark.parametrize("damage", ["cut", "length"])
+def test_a_parquet_file_without_its_footer_is_refused_with_the_reason(damage: str) -> None:
+    whole = parquet(pl.DataFrame({"dp_rank": [0]}))
+    broken = whole[:-20] if damage == "cut" else whole[:-8] + (1 << 31).to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(NotThisKindError, match="damaged: its footer cannot be read"):
+        decode_step_trace(broken)
+
+
 def parquet(table: pl.DataFrame) -> bytes:
     out = io.BytesIO()
     table.write_parquet(out)
@@ -121,7 +141,11 @@ def timed_job(slow: int = -1, ranks: int = 4, steps: int = 12, *, ahead: bool = 
             for rank in range(ranks):
                 times = {"created_ns": arrived[rank], "started_ns": arrived[rank], "completed_ns": at}
                 if ahead:
-                    times = {"created_ns": START_NS + len(job.rows), "duration_ns": at - arrived[rank], "started_ns": None}
+                    times = {
+                        "created_ns": START_NS + len(job.rows),
+                        "duration_ns": at - arrived[rank],
+                        "started_ns": None,
+                    }
                 job.collective(ranks=[rank], sizes=size, **times)
             at += 50_000
     return job.build()
@@ -134,7 +158,7 @@ def test_dumps_with_times_gain_by_the_slow_rank_in_a_step() -> None:
     assert told.measured_ns == pytest.approx(68 * MS, rel=0.03)
     assert told.gains[0].step_ns == pytest.approx(22 * MS, rel=0.05)
     (shown,) = section(dataset, analyse(dataset))
-    assert "without rank 3: 67.5 -> 21.8 ms a step" in str(shown)
+    assert "without rank 3: 66.8 -> 21.6 ms a step" in str(shown)
 
 
 def test_dumps_of_an_even_job_gain_nothing() -> None:

@@ -175,7 +175,11 @@ def _levels(schedule: StepSchedule) -> _Levels:
     # pieces of one slot may be cut differently: all of them together are compared
     whole = ["rank", "step", "slot", "micro"]
     computing = rows.filter(~pl.col("transfer")).with_columns(total_ns=pl.col("took_ns").sum().over(whole))
-    ranks = computing.unique(whole).group_by("stage", "rank", "slot").agg(rank_ns=pl.col("total_ns").median(), times=pl.len())
+    ranks = (
+        computing.unique(whole)
+        .group_by("stage", "rank", "slot")
+        .agg(rank_ns=pl.col("total_ns").median(), times=pl.len())
+    )
     stages = ranks.group_by("stage", "slot").agg(stage_ns=lower, times=pl.col("times").max())
     over = ["slot"] if schedule.named else []
     totals = stages.group_by("stage", *over).agg(total=(pl.col("stage_ns") * pl.col("times")).sum())
@@ -221,7 +225,8 @@ def _correlation(rows: pl.DataFrame) -> float | None:
     shares = batches.select(pl.col(name) / pl.col(name).median().over("rank") for name in ("first_ns", "second_ns"))
     # few outliers, as a rank that pauses once, must not decide
     low, high = (
-        pl.col(name).clip(pl.col(name).quantile(0.01), pl.col(name).quantile(0.99)) for name in ("first_ns", "second_ns")
+        pl.col(name).clip(pl.col(name).quantile(0.01), pl.col(name).quantile(0.99))
+        for name in ("first_ns", "second_ns")
     )
     found = shares.select(pl.corr(low, high)).item()
     return None if found is None or np.isnan(found) else float(found)
@@ -252,15 +257,18 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
 
 
 def _acquitted(levels: _Levels, accused: tuple[int, ...], gains: list[Gain]) -> tuple[int, ...]:
-    """The accused ranks if a stage, lengths, or other ranks cost the job what these do not.
+    """The accused ranks if a stage, lengths, a link of theirs, or other ranks cost the job what these do not.
 
-    They do if the accused, made as long as their peers, gain nothing; or less than that, and no more than chance explains.
+    They do if the accused, made as long as their peers, gain nothing, or clearly less.
     """
     alone = max((gain.share for gain in gains if _is_of(gain, accused)), default=0.0)
+    links = max((g.share for g in gains if g.cause == "link" and set(accused) <= set(g.ranks)), default=0.0)
+    if links >= max(WORTH, 2 * alone):
+        return accused
     shared = max((gain.share for gain in gains if gain.cause in ("stage", "sequence")), default=0.0)
-    others = max((gain.share for gain in gains if gain.cause == "worker" and not _is_of(gain, accused)), default=0.0)
+    others = max((gain.share for gain in gains if gain.cause != "launch" and not _is_of(gain, accused)), default=0.0)
     surely = set(accused) & set(levels.slow["rank"])
-    if surely or max(shared, others) < WORTH:
+    if surely or others < WORTH:
         return ()
     return accused if alone < WORTH or alone < shared else ()
 

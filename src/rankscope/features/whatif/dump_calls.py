@@ -116,7 +116,9 @@ def _starts(calls: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
     ranks = calls["rank"].n_unique()
     anchors = turns.group_by("alike").agg(pl.len(), pl.col("phases").max(), pl.col("after_ns").mean())
-    anchors = anchors.filter((pl.col("len") == ranks) & (pl.col("phases") == 1)).sort("after_ns", "alike", descending=True)
+    anchors = anchors.filter((pl.col("len") == ranks) & (pl.col("phases") == 1)).sort(
+        "after_ns", "alike", descending=True
+    )
     begin = ((pl.col("phase") + 1) % pl.col("period")).alias("start")
     if anchors.height:
         return turns.filter(pl.col("alike") == anchors["alike"][0]).select("rank", begin)

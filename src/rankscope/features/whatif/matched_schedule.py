@@ -172,7 +172,9 @@ def _with_micros(calls: pl.DataFrame) -> pl.DataFrame:
     same = last.field("turn") == coming.field("turn")
     ways = pl.when(received & sent & (last.field("way") != coming.field("way"))).then(pl.lit("fb"))
     ways = ways.when(sent).then(coming.field("way")).when(received).then(last.field("way"))
-    micro = pl.when(sent & (~received | same)).then(coming.field("turn")).when(received & ~sent).then(last.field("turn"))
+    micro = (
+        pl.when(sent & (~received | same)).then(coming.field("turn")).when(received & ~sent).then(last.field("turn"))
+    )
     return calls.with_columns(
         way=ways, micro=micro, moved_micro=pl.when(pl.col("way").is_not_null()).then(turn).otherwise(micro)
     ).drop("last", "next")
@@ -231,7 +233,9 @@ def _kernels(nodes: _Nodes, own: pl.DataFrame, kernels: pl.DataFrame) -> None:
     reach = np.maximum.accumulate(end) if len(end) else end
     # kernels that were launched before each call: what was launched first starts first
     until = (
-        np.searchsorted(np.maximum.accumulate(launched), issued) if launched is not None else np.searchsorted(start, arrived)
+        np.searchsorted(np.maximum.accumulate(launched), issued)
+        if launched is not None
+        else np.searchsorted(start, arrived)
     )
     previous = np.concatenate([[begin], reach[:-1]]) if len(reach) else reach
     by_end = np.argsort(ended, kind="stable")
@@ -252,9 +256,13 @@ def _kernels(nodes: _Nodes, own: pl.DataFrame, kernels: pl.DataFrame) -> None:
     piece = np.full(len(call), -1, np.int64)
     piece_end = np.full(len(call), begin, np.int64)
     if len(cuts):
-        since = np.where(on[cuts] >= 0, np.clip(ended[np.maximum(on[cuts], 0)], previous[cuts], start[cuts]), previous[cuts])
+        since = np.where(
+            on[cuts] >= 0, np.clip(ended[np.maximum(on[cuts], 0)], previous[cuts], start[cuts]), previous[cuts]
+        )
         length = end - start
-        odd = np.arange(len(start)) % 2 == 1
+        # counted anew in each step, so that the same kernels are odd in all of them
+        step, number = kernels["step"].fill_null(-1).to_numpy(), np.arange(len(start))
+        odd = (number - np.maximum.accumulate(np.where(np.diff(step, prepend=step[0]) != 0, number, 0))) % 2 == 1
         sums = [np.add.reduceat(np.where(odd == side, length, 0), cuts) for side in (False, True)]
         behind = np.searchsorted(until, cuts, side="right") - 1
         node = nodes.add(
@@ -292,7 +300,9 @@ def _shaped(calls: pl.DataFrame, work: pl.DataFrame, steps_known: bool, timed: b
     places = calls.select("rank", "stage", "replica").unique("rank")
     labels = calls.select(behind_call="call", held="slot", slot="work_slot", way="way", micro="micro")
     slots = 2 + calls.select(pl.max_horizontal(pl.col("slot").max(), pl.col("work_slot").max())).item()
-    table = work.join(places, on="rank", maintain_order="left").join(labels, on="behind_call", how="left", maintain_order="left")
+    table = work.join(places, on="rank", maintain_order="left").join(
+        labels, on="behind_call", how="left", maintain_order="left"
+    )
     slot = pl.when("holds").then(pl.col("held") + slots).otherwise(pl.col("slot").fill_null(0))
     staged = calls["peer"].is_not_null().any()
     micro = pl.col("micro") if staged else pl.lit(0, pl.Int64) if steps_known else null

@@ -86,4 +86,6 @@ def _in_steps(rows: pl.DataFrame, traces: TraceAnalysis, at: str) -> pl.DataFram
         steps, left_on=at, right_on="begins", by="file", strategy="backward", check_sortedness=False
     )
     begins = steps.group_by("file").agg(begin_ns=pl.col("begins").min())
-    return rows.with_columns(step=pl.when(pl.col(at) <= pl.col("ends")).then("step")).join(begins, on="file", how="left")
+    return rows.with_columns(step=pl.when(pl.col(at) <= pl.col("ends")).then("step")).join(
+        begins, on="file", how="left"
+    )

@@ -12,7 +12,15 @@ from dataclasses import replace
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding
 from rankscope.features.traces.rules.model import TRACE_RESULTS
-from rankscope.features.whatif.gain_text import ADVICE, EXPLANATIONS, gain_line, gain_noun, part_text, slowdown_line, span
+from rankscope.features.whatif.gain_text import (
+    ADVICE,
+    EXPLANATIONS,
+    gain_line,
+    gain_noun,
+    part_text,
+    slowdown_line,
+    span,
+)
 from rankscope.features.whatif.model import WHAT_IF_REASON, WHAT_IF_RESULTS, Gain, TimesError, WhatIf
 from rankscope.features.whatif.step_graph import CircleError
 from rankscope.schema import Dataset
@@ -20,7 +28,7 @@ from rankscope.text.wording import digits, plural
 
 CLEAR = 0.1
 """Part of a step from which what it loses is told by itself: the paper calls a job slow from a slowdown of 1.1."""
-EXPLAINING = ("stage", "sequence", "worker")
+EXPLAINING = ("stage", "sequence", "worker", "link")
 """Causes for which other ranks come late."""
 ASKED = ("healthy", "slow", "progressing", "unknown")
 """Statuses of jobs that make steps."""
