@@ -1,12 +1,12 @@
 """How often the first gain is the planted cause, and how often an innocent rank is accused, in traces of slow jobs.
 
-The jobs are those of benchmarks/whatif_jobs.py, whose docstring says what they do: 60 by default, 12 of each cause and 12
-healthy ones, all of different sizes, layouts, schedules and numbers of steps. They are written as traces of torch's
-profiler and read as any others.
+The jobs are those of benchmarks/whatif_jobs.py, whose docstring says what they do: 60 by default, 12 of each cause
+and 12 healthy ones, all of different sizes, layouts, schedules and numbers of steps. They are written as traces of
+torch's profiler and read as any others.
 
-A job is *right* if its cause is first (with the planted ranks, or the planted stage) and nobody else is accused; a healthy
-one if nobody is accused and no gain names a rank, a stage, lengths or a link. *apart* is the distance between the
-gain that is told and that of a simulation of the job without its fault, in points of the step.
+A job is *right* if its cause is first (with the planted ranks, or the planted stage) and nobody else is accused; a
+healthy one if nobody is accused and no gain names a rank, a stage, lengths or a link. *apart* is the distance between
+the gain that is told and that of a simulation of the job without its fault, in points of the step.
 
 Run from the root of the repository: `python -m benchmarks.whatif [--jobs 12] [--write]`.
 """
@@ -62,7 +62,8 @@ def judged(plan: Job, analysis: Analysis) -> Case:
     true = 0.0 if plan.cause == "healthy" else gain(plan)
     shown = [f"{g.cause} {g.stage if g.cause == 'stage' else list(g.ranks)} {g.share:.3f}" for g in gains[:3]]
     line = (
-        f"{plan.cause} {plan.kind} {plan.seed} {plan.ranks} {true:.3f}: {'; '.join(shown)}; accused {analysis.culprits}; "
+        f"{plan.cause} {plan.kind} {plan.seed} {plan.ranks} {true:.3f}: {'; '.join(shown)}; "
+        f"accused {analysis.culprits}; "
         f"{plan.layout}"
     )
     return Case(plan.cause, right and not accused, accused, abs(first.share - true) if right and first else None, line)

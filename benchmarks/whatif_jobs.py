@@ -1,20 +1,21 @@
 """Simulated training jobs with one planted cause of longer steps, written as traces of torch's profiler.
 
-Semantics. Ranks of a job are the cells of a grid: pipeline stages, data parallel replicas, tensor parallel members. A host
-runs a program: it loads data, launches kernels of the compute stream and collectives of one stream for each process
-group, and waits for its device at the end of the step. A kernel begins when it was launched and what stands before it on
-its stream has ended. A collective begins on each member like a kernel, behind the compute kernels that were launched
-before, and ends on all members at once: a transfer after the last of them began. Kernels behind a tensor parallel
-collective or a receive wait for it; gradients are reduced while backward computes, or behind it, and the optimizer waits
-for all of them. Stages run their micro batches in the order of GPipe or 1F1B.
+Semantics. Ranks of a job are the cells of a grid: pipeline stages, data parallel replicas, tensor parallel members. A
+host runs a program: it loads data, launches kernels of the compute stream and collectives of one stream for each
+process group, and waits for its device at the end of the step. A kernel begins when it was launched and what stands
+before it on its stream has ended. A collective begins on each member like a kernel, behind the compute kernels that
+were launched before, and ends on all members at once: a transfer after the last of them began. Kernels behind a
+tensor parallel collective or a receive wait for it; gradients are reduced while backward computes, or behind it, and
+the optimizer waits for all of them. Stages run their micro batches in the order of GPipe or 1F1B.
 
-Everything varies: each kernel and transfer by noise, each rank by its speed, each stage a little, each host by its clock
-and drift; hosts pause now and then.
+Everything varies: each kernel and transfer by noise, each rank by its speed, each stage a little, each host by its
+clock and drift; hosts pause now and then.
 
 - `worker`: all kernels of one rank take longer, or its host does before each step.
 - `stage`: each kernel of one stage takes longer, or the last has one kernel more for each micro batch (a loss layer).
-- `sequence`: computing of a micro batch follows a + b L + c L^2 of its length L, which is its own in each step, replica
-  and micro batch, and shared by the ranks of the replica; a step has as much work as without it; sizes of messages follow L or, where sequences are packed, do not.
+- `sequence`: computing of a micro batch follows a + b L + c L^2 of its length L, which is its own in each step,
+  replica and micro batch, and shared by the ranks of the replica; a step has as much work as without it; sizes of
+  messages follow L or, where sequences are packed, do not.
 - `link`: transfers of one group of tensor or data parallel ranks, or between two stages of a replica, take longer.
 - `healthy`: none of these.
 
@@ -302,7 +303,7 @@ def _advance(rank: int, state: _Rank, call: _Call, events: list[Event], number: 
         else:
             end = max(latest, state.host) + 5 * US
             events.append(Event(rank, "cuda_runtime", "cudaDeviceSynchronize", state.host, end - state.host))
-            begin = float(call.info["begin"].info["at"])  # type: ignore[attr-defined, arg-type]
+            begin = float(call.info["begin"].info["at"])  # type: ignore[attr-defined]
             events.append(Event(rank, "user_annotation", call.name, begin, end + US - begin))
             state.host = end + 2 * US
         return True
@@ -434,10 +435,10 @@ class _Programs:
         both = (sender, receiver)
         slow = self.job.kind == "pipeline" and tuple(sorted(both)) == self.job.ranks
         meeting = self._meeting((key, both), both, units, slow=slow)
-        stage, replica, member = self.layout.places[rank]
+        _, replica, member = self.layout.places[rank]
         group = f"pp{replica}_{member}"
         members = self.groups[group]
-        info = {
+        info: dict[str, object] = {
             "op": "send" if rank == sender else "recv", "group": group, "size": int((1 << 19) * units),
             "from": members.index(sender), "to": members.index(receiver),
         }  # fmt: skip
@@ -491,7 +492,8 @@ def write(job: Job, folder: Path) -> None:
         by_rank[event.rank].append(event)
     groups = groups_of(layout)
     config = [
-        {"pg_name": str(k), "pg_desc": _about(name), "backend_config": "cuda:nccl", "pg_size": len(members), "ranks": members}
+        {"pg_name": str(k), "pg_desc": _about(name), "backend_config": "cuda:nccl", "pg_size": len(members),
+         "ranks": members}
         for k, (name, members) in enumerate(groups.items())
     ]  # fmt: skip
     numbers = {name: str(k) for k, name in enumerate(groups)}

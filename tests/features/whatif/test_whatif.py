@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -139,7 +140,7 @@ def timed_job(slow: int = -1, ranks: int = 4, steps: int = 12, *, ahead: bool = 
             arrived = [at + int(work * random.normal(1, 0.01)) + (23 * MS if r == slow else 0) for r in range(ranks)]
             at = max(arrived) + MS
             for rank in range(ranks):
-                times = {"created_ns": arrived[rank], "started_ns": arrived[rank], "completed_ns": at}
+                times: dict[str, Any] = {"created_ns": arrived[rank], "started_ns": arrived[rank], "completed_ns": at}
                 if ahead:
                     times = {
                         "created_ns": START_NS + len(job.rows),
@@ -189,7 +190,7 @@ def staged_job(slow_stage: int, slow_rank: int = -1, steps: int = 12, replicas: 
         clock[rank] += int(length * (2 if slow else 1) * random.normal(1, 0.01))
 
     def call(rank: int, end: int, peer: int | None = None, op: str = "all_reduce") -> None:
-        times = {"created_ns": clock[rank], "started_ns": clock[rank], "completed_ns": end}
+        times: dict[str, Any] = {"created_ns": clock[rank], "started_ns": clock[rank], "completed_ns": end}
         if peer is None:
             job.collective(ranks=[rank], op=op, **times)
         else:

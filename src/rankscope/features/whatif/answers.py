@@ -209,7 +209,10 @@ def _levels(schedule: StepSchedule) -> _Levels:
     took = rows["took_ns"].to_numpy()
     levels = [rows[name].fill_null(rows["took_ns"]).to_numpy() for name in ("rank_ns", "stage_ns", "balanced_ns")]
     factors = [rows[name].to_numpy() for name in ("sequence", "even")]
-    return _Levels(took, rows["typical_ns"].to_numpy(), *levels, *factors, correlation, slow)
+    rank_ns, stage_ns, balanced_ns = levels
+    sequences, evens = factors
+    typical_ns = rows["typical_ns"].to_numpy()
+    return _Levels(took, typical_ns, rank_ns, stage_ns, balanced_ns, sequences, evens, correlation, slow)
 
 
 def _correlation(rows: pl.DataFrame) -> float | None:

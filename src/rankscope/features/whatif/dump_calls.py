@@ -123,13 +123,13 @@ def _starts(calls: pl.DataFrame) -> pl.DataFrame:
     if anchors.height:
         return turns.filter(pl.col("alike") == anchors["alike"][0]).select("rank", begin)
     gaps = calls.group_by("rank", "phase", "period").agg(pl.col("after_ns").median())
-    return gaps.sort("after_ns", "phase", descending=[True, False]).group_by("rank", maintain_order=True).first().select(
-        "rank", begin
-    )  # fmt: skip
+    return gaps.sort("after_ns", "phase", descending=[True, False]).unique(
+        "rank", keep="first", maintain_order=True
+    ).select("rank", begin)  # fmt: skip
 
 
 def _period(tokens: Ints) -> tuple[int, int]:
-    """The shortest period of the end of `tokens` that repeats FEWEST_STEPS times, and where it begins; (0, 0) without."""
+    """The shortest period of the end of `tokens` that repeats often enough, and where it begins; (0, 0) without."""
     count = len(tokens)
     for period in range(1, count // FEWEST_STEPS + 1):
         if tokens[-1] != tokens[-1 - period]:

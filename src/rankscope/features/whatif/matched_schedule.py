@@ -1,9 +1,9 @@
 """The schedule of matched collectives, sends and receives, with the work of each rank between them.
 
-Of each rank only its own clock counts. A transfer takes as long as for the member that waited least in it, its last one.
-Where kernels are known, a call waits for those that were launched before it and for the call before it on its stream, and
-a kernel waits for a call that ended while the device idled before it. Else a piece of work lasts from the last event of
-the rank, a call that it began or one that ended, to its next call.
+Of each rank only its own clock counts. A transfer takes as long as for the member that waited least in it, its last
+one. Where kernels are known, a call waits for those that were launched before it and for the call before it on its
+stream, and a kernel waits for a call that ended while the device idled before it. Else a piece of work lasts from the
+last event of the rank, a call that it began or one that ended, to its next call.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FEWEST_CALLS = 4
 """Fewest operations of a job that can be simulated."""
 IDLE_NS = 2_000
 """Shortest time between two kernels in which the device waits for something."""
-_WORK: dict[str, pl.DataType | type[pl.DataType]] = {
+_WORK: dict[str, type[pl.DataType]] = {
     "rank": pl.Int64,
     "behind_call": pl.Int64,  # the last call that was issued before; its number in the table, -1 for none
     "order": pl.Int64,  # of its begin
@@ -78,7 +78,7 @@ class _Nodes:
     def add(self, **columns: npt.ArrayLike) -> Ints:
         """Adds pieces of work; returns their numbers as nodes."""
         table = pl.DataFrame({name: pl.Series(name, np.atleast_1d(np.asarray(columns[name]))) for name in _WORK})
-        self.rows.append(table.cast(dict(_WORK)))
+        self.rows.append(table.select(pl.col(name).cast(kind) for name, kind in _WORK.items()))
         first, self.count = self.count, self.count + table.height
         return 2 * np.arange(first, self.count, dtype=np.int64)
 
@@ -154,7 +154,7 @@ def _with_stages(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_micros(calls: pl.DataFrame) -> pl.DataFrame:
-    """`calls` with `way` ("f" forward, "b" backward, "fb" both) and `micro` of the work behind each call, and `moved_micro` of its own.
+    """`calls` with `way` ("f" forward, "b" backward, "fb" both) and `micro` of the work behind each, and `moved_micro`.
 
     Of stages the sends and receives tell it: what is sent was computed before, and what is received is computed next.
     Both are null where they are not known.
@@ -170,8 +170,8 @@ def _with_micros(calls: pl.DataFrame) -> pl.DataFrame:
     received = (~last.field("sends")).fill_null(False)
     sent = coming.field("sends").fill_null(False)
     same = last.field("turn") == coming.field("turn")
-    ways = pl.when(received & sent & (last.field("way") != coming.field("way"))).then(pl.lit("fb"))
-    ways = ways.when(sent).then(coming.field("way")).when(received).then(last.field("way"))
+    both = received & sent & (last.field("way") != coming.field("way"))
+    ways = pl.when(both).then(pl.lit("fb")).when(sent).then(coming.field("way")).when(received).then(last.field("way"))
     micro = (
         pl.when(sent & (~received | same)).then(coming.field("turn")).when(received & ~sent).then(last.field("turn"))
     )
@@ -267,7 +267,8 @@ def _kernels(nodes: _Nodes, own: pl.DataFrame, kernels: pl.DataFrame) -> None:
         behind = np.searchsorted(until, cuts, side="right") - 1
         node = nodes.add(
             rank=np.full(len(cuts), own["rank"][0]), behind_call=np.where(behind >= 0, call[np.maximum(behind, 0)], -1),
-            order=start[cuts], holds=np.zeros(len(cuts), np.bool_), work_ns=np.maximum(reach[bounds[1:] - 1] - since, 0),
+            order=start[cuts], holds=np.zeros(len(cuts), np.bool_),
+            work_ns=np.maximum(reach[bounds[1:] - 1] - since, 0),
             even_ns=sums[0], odd_ns=sums[1], step=kernels["step"].to_numpy()[cuts],
         )  # fmt: skip
         nodes.wait(np.concatenate([[-1], node[:-1]]), node)
@@ -322,8 +323,9 @@ def _shaped(calls: pl.DataFrame, work: pl.DataFrame, steps_known: bool, timed: b
     # messages whose sizes differ from micro batch to micro batch go by its length
     differs = pl.col("alike").n_unique().over("stage", "slot") > 1
     moved = calls.select(
-        "step", "rank", "stage", "replica", "slot", "what", "route", micro=pl.when(differs).then("moved_micro"), transfer=pl.lit(True),
-        took_ns="moved_ns", typical_ns=pl.col("moved_ns").median().over("alike"), first_ns=null, second_ns=null,
+        "step", "rank", "stage", "replica", "slot", "what", "route", micro=pl.when(differs).then("moved_micro"),
+        transfer=pl.lit(True), took_ns="moved_ns", typical_ns=pl.col("moved_ns").median().over("alike"),
+        first_ns=null, second_ns=null,
     )  # fmt: skip
     both = pl.concat([t.select(pl.col(n).cast(k) for n, k in SCHEDULE.items()) for t in (pieces, moved)])
     # pieces of one slot may be cut differently: all of them together are compared
