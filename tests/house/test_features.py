@@ -19,7 +19,10 @@ KNOWS = {
     # a schedule of traces is what their analysis matched
     "replay.replay_source": {"traces.rules.trace_story"},
     # the schedule of traces, too, is what their analysis matched; a headline of theirs stays
-    "whatif.recorded_calls": {"traces.rules.model", "traces.rules.trace_story"},
+    "whatif.dump_calls": {"traces.rules.trace_story"},
+    "whatif.recorded_calls": {
+        "traces.rules.device_spans", "traces.rules.model", "traces.rules.trace_story",
+    },
     "whatif.whatif_findings": {"traces.rules.model"},
 }  # fmt: skip
 """By module of a feature the modules of others that it imports."""

@@ -61,6 +61,7 @@ SMALLEST: dict[str, str] = {
     "benchmarks/trace_ways.py": f"'rankscope, first paint' {TRACE}",
     "benchmarks/update.py": "--ranks 128 --entries 20 --times 1",
     "benchmarks/watch.py": "--ranks 2 --entries 20 --every 1 --minutes 0.02",
+    "benchmarks/whatif.py": "--jobs 1 --causes worker --processes 1",
     "docs/schemas.py": "--out OUT",
 }
 """By program its smallest arguments; OUT is an empty folder."""

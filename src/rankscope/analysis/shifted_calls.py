@@ -140,7 +140,7 @@ def _odd_courses(sites: CallSites, family: int) -> Iterator[tuple[list[int], lis
 
 
 @dataclass(frozen=True)
-class Alignment:
+class CallAlignment:
     """Two programs that are equal up to a place and, shifted by some calls, behind it."""
 
     one: Program
@@ -167,7 +167,7 @@ class Alignment:
         return self.one.part(self.first + max(self.count, 0)), self.other.part(self.first + max(-self.count, 0))
 
 
-def align(one: Program, other: Program) -> Alignment:
+def align(one: Program, other: Program) -> CallAlignment:
     """Two programs, with the shift behind their first difference that makes most of the later calls agree.
 
     No shift, if as many agree without one, behind a few calls in another order.
@@ -175,7 +175,7 @@ def align(one: Program, other: Program) -> Alignment:
     first = equal_run(one.token, other.token)
     ahead, there = one.token[first:], other.token[first:]
     plain = max(equal_run(ahead[skip:], there[skip:]) for skip in range(1, MOST_SWAPPED + 1))
-    best = Alignment(one, other, first, 0, plain, plain, to_end=False)
+    best = CallAlignment(one, other, first, 0, plain, plain, to_end=False)
     if not len(ahead) or not len(there):
         return best
     extra = np.flatnonzero(ahead[1 : 1 + MOST_SHIFT] == there[0]) + 1
@@ -187,9 +187,9 @@ def align(one: Program, other: Program) -> Alignment:
     return best
 
 
-def _shifted(one: Program, other: Program, first: int, count: int) -> Alignment:
+def _shifted(one: Program, other: Program, first: int, count: int) -> CallAlignment:
     """Two programs shifted by some calls at a place."""
-    shifted = Alignment(one, other, first, count, 0, 0, to_end=False)
+    shifted = CallAlignment(one, other, first, count, 0, 0, to_end=False)
     behind = shifted.behind
     run = equal_run(*(program.token for program in behind))
     if run == min(map(len, behind)):
@@ -259,7 +259,7 @@ def _shift(sites: CallSites, family: int, ranks: list[int], peers: list[int], mo
     )
 
 
-def _agrees_without(found: Alignment, family: int) -> bool:
+def _agrees_without(found: CallAlignment, family: int) -> bool:
     """Whether all calls but those in groups of a family agree as they stand, without the shift."""
     rests = [program.part(found.first) for program in (found.one, found.other)]
     one, other = (rest.token[rest.family != family] for rest in rests)

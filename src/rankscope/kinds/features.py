@@ -13,7 +13,7 @@ class HasTables(Protocol):
     """A Dataset, as the rows see it."""
 
     def has_any(self, tables: Iterable[str]) -> bool:
-        """Whether one of these tables has a row, or a column of one, as "ops.duration_ns", a value."""
+        """Whether one of these tables has a row, or one of these columns ("ops.completed_ns") a value."""
         ...
 
 
@@ -22,7 +22,8 @@ class Feature:
     """One thing that rankscope can do, as the core calls it.
 
     Functions are named as "module:function", with the module below `rankscope`: the first job that needs one imports
-    its module. They are called in the order of `FEATURES`, and only for a job with a row in one of the `tables`.
+    its module. They are called in the order of `FEATURES`, and only for a job with a row in one of the `tables`;
+    "ops.completed_ns" stands for a value in that column.
     """
 
     name: str
@@ -100,7 +101,7 @@ FEATURES: KindTable[Feature] = KindTable(
     # behind traces: it asks of what they matched
     Feature(
         name="what-if",
-        tables=("step_ops", "traced"),
+        tables=("step_ops", "traced", "ops.completed_ns", "ops.duration_ns"),
         find="features.whatif.whatif_findings:with_what_if",
         section="features.whatif.whatif_section:section",
         place=4,

@@ -169,6 +169,16 @@ VIEWS: KindTable[ViewKind] = KindTable(
         " rankscope DUMPS TRACES",
     ),
     ViewKind(
+        name="gains",
+        key="w",
+        meaning="gains of mending: what a step would take without one cause",
+        also="what-if slow steps stage sequence link straggler",
+        page="features.whatif.gains_page:GainsScreen",
+        empty="no times of steps are known",
+        fill="record all ranks with torch.profiler, call prof.step() in each step, and give the traces too:"
+        " rankscope DUMPS TRACES",
+    ),
+    ViewKind(
         name="patterns",
         key="k",
         meaning="kernels launched again and again",

@@ -86,13 +86,12 @@ class Dataset(JobTables):
     parts: ReadParts = ALL_PARTS
 
     def has_any(self, tables: Iterable[str]) -> bool:
-        """Whether one of these tables has a row, or a column of one, as "ops.duration_ns", a value."""
-        return any(map(self._has, tables))
+        """Whether one of these tables has a row, or one of these columns ("ops.completed_ns") a value."""
+        return any(self._has(*name.split(".")) for name in tables)
 
-    def _has(self, name: str) -> bool:
-        table, _, column = name.partition(".")
-        frame = self.table(table)
-        return frame.height > (frame[column].null_count() if column else 0)
+    def _has(self, name: str, column: str = "") -> bool:
+        table = self.table(name)
+        return table.height > (table[column].null_count() if column else 0)
 
     def table(self, name: str) -> pl.DataFrame:
         """The table of that name, rankscope's own or one of a package; without rows or columns if there is none."""

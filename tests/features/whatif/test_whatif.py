@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,13 +11,15 @@ import pytest
 from benchmarks.trace_jobs import make, plan
 
 from rankscope.analysis import analyse
-from rankscope.features.whatif.model import WHAT_IF_RESULTS, WhatIf
+from rankscope.features.whatif import step_trace
+from rankscope.features.whatif.model import WHAT_IF_REASON, WHAT_IF_RESULTS, WhatIf
 from rankscope.features.whatif.step_graph import CircleError, StepGraph
 from rankscope.features.whatif.step_trace import NUMBERS, decode_step_trace
 from rankscope.features.whatif.whatif_section import json_keys, section
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.schema import Dataset
 from rankscope.schema.tables import STEP_OPS
+from tests.builders import START_NS, JobBuilder
 
 MS = 1_000_000
 
@@ -97,6 +100,25 @@ def test_a_step_trace_is_read_and_other_tables_are_refused_with_the_reason() -> 
         decode_step_trace(parquet(table)[:200])
 
 
+def test_a_parquet_file_that_declares_too_many_rows_is_refused_before_it_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    same = pl.DataFrame({name: pl.repeat(0, 2_000_000, eager=True) for name in ("dp_rank", "stage", "duration")})
+    packed = parquet(same)
+    assert len(packed) < 100_000, "a few bytes unpack to much"
+    monkeypatch.setattr(step_trace, "MOST_ROWS", 1_000_000)
+    with pytest.raises(NotThisKindError, match="of 2,000,000 rows: of a step trace at most 1,000,000 are read"):
+        decode_step_trace(packed)
+
+
+@pytest.mark.parametrize("damage", ["cut", "length"])
+def test_a_parquet_file_without_its_footer_is_refused_with_the_reason(damage: str) -> None:
+    whole = parquet(pl.DataFrame({"dp_rank": [0]}))
+    broken = whole[:-20] if damage == "cut" else whole[:-8] + (1 << 31).to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(NotThisKindError, match="damaged: its footer cannot be read"):
+        decode_step_trace(broken)
+
+
 def parquet(table: pl.DataFrame) -> bytes:
     out = io.BytesIO()
     table.write_parquet(out)
@@ -107,3 +129,110 @@ def test_a_circle_of_waits_is_refused() -> None:
     before, after, none = np.array([0, 1]), np.array([1, 0]), np.full(2, -1)
     with pytest.raises(CircleError, match="in a circle"):
         StepGraph.of(before, after, none, np.zeros(2, np.int64))
+
+
+def timed_job(slow: int = -1, ranks: int = 4, steps: int = 12, *, ahead: bool = False) -> Dataset:
+    """Dumps of a job that ended: two all-reduces in each step, 20 ms of work, and 23 ms more on one rank."""
+    job, random = JobBuilder(ranks), np.random.default_rng(5)
+    at = START_NS
+    for _ in range(steps):
+        for size, work in (("[[64]]", 15 * MS), ("[[1]]", 5 * MS)):
+            arrived = [at + int(work * random.normal(1, 0.01)) + (23 * MS if r == slow else 0) for r in range(ranks)]
+            at = max(arrived) + MS
+            for rank in range(ranks):
+                times: dict[str, Any] = {"created_ns": arrived[rank], "started_ns": arrived[rank], "completed_ns": at}
+                if ahead:
+                    times = {
+                        "created_ns": START_NS + len(job.rows),
+                        "duration_ns": at - arrived[rank],
+                        "started_ns": None,
+                    }
+                job.collective(ranks=[rank], sizes=size, **times)
+            at += 50_000
+    return job.build()
+
+
+def test_dumps_with_times_gain_by_the_slow_rank_in_a_step() -> None:
+    dataset = timed_job(slow=3)
+    told = answer(dataset)
+    assert (told.origin, told.steps, told.cause and told.cause.ranks) == ("dumps", 12, (3,))
+    assert told.measured_ns == pytest.approx(68 * MS, rel=0.03)
+    assert told.gains[0].step_ns == pytest.approx(22 * MS, rel=0.05)
+    (shown,) = section(dataset, analyse(dataset))
+    assert "without rank 3: 66.8 -> 21.6 ms a step" in str(shown)
+
+
+def test_dumps_of_an_even_job_gain_nothing() -> None:
+    assert answer(timed_job()).gains == ()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        (timed_job(ahead=True), "hosts issue operations before earlier ones have ended"),
+        (timed_job(steps=2), "calls do not repeat"),
+    ],
+)
+def test_dumps_without_the_times_that_are_needed_are_not_asked_with_the_reason(dataset: Dataset, reason: str) -> None:
+    analysis = analyse(dataset)
+    assert WHAT_IF_RESULTS.find(analysis) is None and list(section(dataset, analysis)) == []
+    assert reason in WHAT_IF_REASON.of(analysis)
+
+
+def staged_job(slow_stage: int, slow_rank: int = -1, steps: int = 12, replicas: int = 2) -> Dataset:
+    """Dumps of a job that ended: two stages of as many replicas, four micro batches, and a sum over all ranks."""
+    ranks = 2 * replicas
+    job, random = JobBuilder(ranks, {f"pp{k}": [k, k + replicas] for k in range(replicas)}), np.random.default_rng(5)
+    clock = dict.fromkeys(range(ranks), START_NS)
+
+    def work(rank: int, length: int) -> None:
+        slow = rank // replicas == slow_stage or rank == slow_rank
+        clock[rank] += int(length * (2 if slow else 1) * random.normal(1, 0.01))
+
+    def call(rank: int, end: int, peer: int | None = None, op: str = "all_reduce") -> None:
+        times: dict[str, Any] = {"created_ns": clock[rank], "started_ns": clock[rank], "completed_ns": end}
+        if peer is None:
+            job.collective(ranks=[rank], op=op, **times)
+        else:
+            job.p2p(f"pp{min(rank, peer)}", rank, peer, op, **times)
+
+    for _ in range(steps):
+        for way, first in (("forward", 0), ("backward", 1)):
+            for _ in range(4):
+                for replica in range(replicas):
+                    sender, receiver = (replica + replicas * side for side in (first, 1 - first))
+                    work(sender, 10 * MS if way == "forward" or first else 20 * MS)
+                    end = max(clock[sender], clock[receiver]) + MS
+                    call(sender, end, receiver, "send")
+                    call(receiver, end, sender, "recv")
+                    clock[sender] = clock[receiver] = end + 50_000
+                    work(receiver, 10 * MS)
+        end = max(clock.values()) + MS
+        for rank in range(ranks):
+            call(rank, end)
+            clock[rank] = end + 50_000
+    return job.build()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "cause", "ranks"),
+    [
+        (staged_job(slow_stage=0), "stage", (0, 1)),
+        # the first stage always ends last
+        (staged_job(slow_stage=0, replicas=1), "stage", (0,)),
+        (staged_job(slow_stage=1, replicas=1), "stage", (1,)),
+        # rank 0 comes last, because it waits for rank 2
+        (staged_job(slow_stage=-1, slow_rank=2), "worker", (2,)),
+    ],
+)
+def test_stages_explain_who_comes_last(dataset: Dataset, cause: str, ranks: tuple[int, ...]) -> None:
+    analysis = analyse(dataset)
+    first = WHAT_IF_RESULTS.of(analysis).cause
+    assert first is not None and (first.cause, first.ranks) == (cause, ranks)
+    assert analysis.culprits == (ranks if cause == "worker" else ())
+    assert "arrives last" not in analysis.verdict
+
+
+def test_a_rank_that_is_slow_by_itself_stays_accused() -> None:
+    analysis = analyse(staged_job(slow_stage=-1, slow_rank=1, replicas=4))
+    assert (analysis.culprits, WHAT_IF_RESULTS.of(analysis).acquitted) == ((1,), ())

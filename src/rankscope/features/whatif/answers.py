@@ -25,7 +25,7 @@ DIGITS = 6
 """Digits of ratios: sums of many durations differ in their last bits from run to run."""
 WORTH = 0.03
 """Smallest part of a step that is worth mending."""
-LEAST = {"sequence": 0.1}
+LEAST = {"sequence": 0.05}
 """The same for causes that chance may look like: it, too, makes some micro batches longer than others."""
 ALIKE = 0.9
 """Correlation of forward and backward from which sequences explain what varies."""
@@ -35,6 +35,8 @@ WORST_SHARE = 0.03
 """Part of the workers that M_W is about."""
 EXCESS_SHARE = 0.5
 """A rank whose excess is at least this part of the largest is slow as well."""
+SURELY = 4
+"""A rank is slow if its excess is this many times the error of its mean."""
 SLOW_ROUTE = 1.3
 """A route is slow if its transfers take this many times as long as is usual of their kind."""
 MOST_WORKERS = 64
@@ -58,6 +60,8 @@ class _Levels:
     even: Times
     """The mean of that in the step."""
     correlation: float | None
+    slow: pl.DataFrame
+    """Of `_surely_slow`."""
 
 
 def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), *, steps_known: bool = True) -> WhatIf:
@@ -89,6 +93,9 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     mended = graph.step_times(np.stack([np.where(rows, levels.typical, levels.took) for rows in fixed], axis=1))
     shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
     shown = _named(gains, measured / repeats, {} if schedule.named else LEAST)
+    acquitted = _acquitted(levels, accused, gains) if accused else ()
+    if accused:
+        shown = tuple(g for g in shown if g.cause != "worker" or _is_of(g, accused) == (not acquitted))
     return WhatIf(
         origin=origin,
         steps=len(base) * repeats if steps_known else 0,
@@ -107,6 +114,7 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
         last_stage=None if shares is None or stages < 2 else round(float(shares[1]), DIGITS),
         correlation=None if levels.correlation is None else round(levels.correlation, DIGITS),
         gains=shown,
+        acquitted=acquitted,
     )
 
 
@@ -162,65 +170,68 @@ def _workers(
 
 
 def _levels(schedule: StepSchedule) -> _Levels:
-    took = pl.col("took_ns")
     lower = pl.col("rank_ns").sort().get((pl.len() - 1) // 2)
-    computing = schedule.ops.with_row_index("op").filter(~pl.col("transfer"))
-    ranks = computing.group_by("stage", "rank", "slot").agg(rank_ns=took.median(), times=pl.len())
+    rows = schedule.ops.with_row_index("op")
+    # pieces of one slot may be cut differently: all of them together are compared
+    whole = ["rank", "step", "slot", "micro"]
+    computing = rows.filter(~pl.col("transfer")).with_columns(total_ns=pl.col("took_ns").sum().over(whole))
+    ranks = (
+        computing.unique(whole)
+        .group_by("stage", "rank", "slot")
+        .agg(rank_ns=pl.col("total_ns").median(), times=pl.len())
+    )
     stages = ranks.group_by("stage", "slot").agg(stage_ns=lower, times=pl.col("times").max())
     over = ["slot"] if schedule.named else []
     totals = stages.group_by("stage", *over).agg(total=(pl.col("stage_ns") * pl.col("times")).sum())
     mean = pl.col("total").mean().over(over) if over else pl.col("total").mean()
     totals = totals.with_columns(ratio=(mean / pl.col("total")).fill_nan(1))
-    ops = (
-        schedule.ops.with_row_index("op").join(ranks.drop("times", "stage"), on=["rank", "slot"], how="left")
+    part = pl.when(pl.col("total_ns") > 0).then(pl.col("took_ns") / pl.col("total_ns")).otherwise(0.0)
+    computing = (
+        computing.join(ranks.drop("times", "stage"), on=["rank", "slot"], how="left")
         .join(stages.drop("times"), on=["stage", "slot"], how="left")
-        .join(totals.drop("total"), on=["stage", *over], how="left").sort("op")
-        .with_columns(sequence=pl.lit(1.0), even=pl.lit(1.0))
+        .join(totals.drop("total"), on=["stage", *over], how="left")
+        .with_columns(rank_ns=pl.col("rank_ns") * part, stage_ns=pl.col("stage_ns") * part)
+        .with_columns(balanced_ns=pl.col("stage_ns") * pl.col("ratio"))
     )  # fmt: skip
-    usual = pl.when(pl.col("transfer")).then(took)
-    ops = ops.with_columns(
-        rank_ns=usual.otherwise("rank_ns"), stage_ns=usual.otherwise("stage_ns"),
-        balanced_ns=pl.when(pl.col("transfer")).then(took).otherwise(pl.col("stage_ns") * pl.col("ratio")),
-    )  # fmt: skip
-    correlation = _correlation(ops)
+    rows = rows.join(
+        computing.select("op", "rank_ns", "stage_ns", "balanced_ns"), on="op", how="left", maintain_order="left"
+    ).with_columns(sequence=pl.lit(1.0), even=pl.lit(1.0))  # fmt: skip
+    slow, correlation = _surely_slow(rows), _correlation(rows)
     if correlation is not None and correlation >= ALIKE:
-        batch = ["step", "replica", "micro"]
-        length = (took.filter(~pl.col("transfer")).sum() / pl.col("stage_ns").filter(~pl.col("transfer")).sum()).over(
-            batch
-        )
-        known = ~pl.col("transfer") & pl.col("micro").is_not_null()
-        ops = ops.with_columns(sequence=pl.when(known).then(length).otherwise(1.0)).with_columns(
-            even=pl.when(known).then(pl.col("sequence").filter(known).mean().over("step")).otherwise(1.0)
-        )
-    columns = (
-        ops[name].to_numpy()
-        for name in ("took_ns", "typical_ns", "rank_ns", "stage_ns", "balanced_ns", "sequence", "even")
-    )
-    took_ns, typical_ns, rank_ns, stage_ns, balanced_ns, sequence, even = columns
-    return _Levels(took_ns, typical_ns, rank_ns, stage_ns, balanced_ns, sequence, even, correlation)
+        known = pl.col("micro").is_not_null() & pl.col("first_ns").is_not_null()
+        # what a slow rank needs longer in all of them is no length
+        usual = pl.when(pl.col("rank").is_in(slow["rank"].implode())).then("rank_ns").otherwise("stage_ns")
+        length = (pl.col("took_ns").filter(known).sum() / usual.filter(known).sum()).over("step", "replica", "micro")
+        stretched = known | (pl.col("micro").is_not_null() & pl.col("transfer"))
+        rows = rows.with_columns(sequence=pl.when(stretched & length.is_finite()).then(length).otherwise(1.0))
+        even = pl.when(stretched).then(pl.col("sequence").filter(known).mean().over("step")).otherwise(1.0)
+        rows = rows.with_columns(even=even)
+    took = rows["took_ns"].to_numpy()
+    levels = [rows[name].fill_null(rows["took_ns"]).to_numpy() for name in ("rank_ns", "stage_ns", "balanced_ns")]
+    factors = [rows[name].to_numpy() for name in ("sequence", "even")]
+    rank_ns, stage_ns, balanced_ns = levels
+    sequences, evens = factors
+    typical_ns = rows["typical_ns"].to_numpy()
+    return _Levels(took, typical_ns, rank_ns, stage_ns, balanced_ns, sequences, evens, correlation, slow)
 
 
-def _correlation(ops: pl.DataFrame) -> float | None:
-    """Pearson's correlation of the first and the second half of the work of a rank on a micro batch, over all of them.
+def _correlation(rows: pl.DataFrame) -> float | None:
+    """Pearson's correlation of two parts of the work of a rank on a micro batch, over all of them.
 
-    The halves are forward and backward: the slots of the first are the lower ones. Each is relative to what is usual on
-    the rank, so that slow ranks and long stages correlate nothing.
+    Each is relative to what is usual on the rank, so that slow ranks and long stages correlate nothing.
     """
-    known = ops.filter(~pl.col("transfer") & pl.col("micro").is_not_null())
-    middle = (pl.col("slot").min() + pl.col("slot").max()).over("rank") / 2
-    halves = (
-        known.with_columns(late=pl.col("slot") > middle)
-        .group_by("rank", "step", "micro", "late")
-        .agg(share=pl.col("took_ns").sum() / pl.col("rank_ns").sum())
-    )
-    pairs = halves.filter(~pl.col("late")).join(halves.filter("late"), on=["rank", "step", "micro"])
-    if pairs.height < FEWEST_MICRO:
+    known = rows.drop_nulls(["micro", "first_ns", "second_ns"])
+    batches = known.group_by("rank", "step", "micro").agg(pl.col("first_ns", "second_ns").sum())
+    batches = batches.filter((pl.col("first_ns") > 0) & (pl.col("second_ns") > 0))
+    if batches.height < FEWEST_MICRO:
         return None
+    shares = batches.select(pl.col(name) / pl.col(name).median().over("rank") for name in ("first_ns", "second_ns"))
     # few outliers, as a rank that pauses once, must not decide
     low, high = (
-        pl.col(name).clip(pl.col(name).quantile(0.01), pl.col(name).quantile(0.99)) for name in ("share", "share_right")
+        pl.col(name).clip(pl.col(name).quantile(0.01), pl.col(name).quantile(0.99))
+        for name in ("first_ns", "second_ns")
     )
-    found = pairs.select(pl.corr(low, high)).item()
+    found = shares.select(pl.corr(low, high)).item()
     return None if found is None or np.isnan(found) else float(found)
 
 
@@ -229,8 +240,7 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
     ops = schedule.ops
     computes = (~ops["transfer"]).to_numpy()
     questions: list[tuple[Gain, Times]] = []
-    slow = accused or _slow_ranks(schedule, levels)
-    if slow:
+    for slow in {ranks: None for ranks in (accused, _slow_ranks(schedule, levels)) if ranks}:
         rows = ops["rank"].is_in(slow).to_numpy() & computes
         usual = np.where(rows, np.minimum(levels.took, levels.stage * levels.sequence), levels.took)
         questions.append((Gain("worker", slow, None, "", 0, 0.0), usual))
@@ -249,16 +259,52 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
             yield replace(gain, step_ns=round(without), share=round(float(1 - without / max(step, 1)), DIGITS))
 
 
-def _slow_ranks(schedule: StepSchedule, levels: _Levels) -> tuple[int, ...]:
-    """The ranks that compute much longer than the others of their stage do on sequences of the same length."""
-    excess = pl.Series("excess", levels.took - levels.stage * levels.sequence)
-    table = schedule.ops.select("rank", "stage", "transfer").with_columns(excess).filter(~pl.col("transfer"))
-    ranks = table.group_by("rank", "stage").agg(pl.col("excess").sum()).with_columns(peers=pl.len().over("stage"))
+def _acquitted(levels: _Levels, accused: tuple[int, ...], gains: list[Gain]) -> tuple[int, ...]:
+    """The accused ranks if a stage, lengths, a link of theirs, or other ranks cost the job what these do not.
+
+    They do if the accused, made as long as their peers, gain nothing, or clearly less.
+    """
+    alone = max((gain.share for gain in gains if _is_of(gain, accused)), default=0.0)
+    links = max((g.share for g in gains if g.cause == "link" and set(accused) <= set(g.ranks)), default=0.0)
+    if links >= max(WORTH, 2 * alone):
+        return accused
+    shared = max((gain.share for gain in gains if gain.cause in ("stage", "sequence")), default=0.0)
+    others = max((gain.share for gain in gains if gain.cause != "launch" and not _is_of(gain, accused)), default=0.0)
+    surely = set(accused) & set(levels.slow["rank"])
+    if surely or others < WORTH:
+        return ()
+    return accused if alone < WORTH or alone < shared else ()
+
+
+def _is_of(gain: Gain, accused: tuple[int, ...]) -> bool:
+    return gain.cause == "worker" and gain.ranks == accused
+
+
+def _surely_slow(rows: pl.DataFrame) -> pl.DataFrame:
+    """rank, excess: the ranks that compute longer than the others of their stage do, by more than chance explains.
+
+    `rows` of SCHEDULE with `stage_ns`. Chance includes lengths of sequences: a rank may have had the longer ones.
+    """
+    computing = rows.filter(~pl.col("transfer"))
+    batches = computing.group_by("rank", "stage", "step", "micro").agg(pl.col("took_ns", "stage_ns").sum())
+    over = pl.col("took_ns") / pl.col("stage_ns")
+    ranks = batches.filter(pl.col("stage_ns") > 0).group_by("rank", "stage").agg(
+        excess=(pl.col("took_ns") - pl.col("stage_ns")).sum(), mean=over.mean(),
+        error=over.std().fill_null(float("inf")) / pl.len().sqrt(),
+    )  # fmt: skip
     # alone in its stage, a rank cannot be told from its stage
-    ranks = ranks.filter((pl.col("peers") > 1) & (pl.col("excess") > 0))
-    found = ranks.filter(pl.col("excess") >= EXCESS_SHARE * pl.col("excess").max()).sort("excess", descending=True)
-    slow = found["rank"].to_list()
-    return tuple(sorted(slow)) if 4 * len(slow) <= schedule.ops["rank"].n_unique() else tuple(slow[:1])
+    usual = pl.col("mean").sort().get((pl.len() - 1) // 2).over("stage")
+    return ranks.filter(
+        (pl.len().over("stage") > 1) & (pl.col("excess") > 0) & (pl.col("mean") - usual >= SURELY * pl.col("error"))
+    )
+
+
+def _slow_ranks(schedule: StepSchedule, levels: _Levels) -> tuple[int, ...]:
+    """The ranks whose computing costs most, of those that are surely slow."""
+    slow = levels.slow
+    longest = slow.filter(pl.col("excess") >= EXCESS_SHARE * pl.col("excess").max()).sort("excess", descending=True)
+    names = longest["rank"].to_list()
+    return tuple(sorted(names)) if 4 * len(names) <= schedule.ops["rank"].n_unique() else tuple(names[:1])
 
 
 def _longest_stage(schedule: StepSchedule, levels: _Levels) -> int:
@@ -270,13 +316,12 @@ def _longest_stage(schedule: StepSchedule, levels: _Levels) -> int:
 def _links(schedule: StepSchedule, levels: _Levels) -> list[tuple[Gain, Times]]:
     """The routes whose transfers take longer than those of the same kind on other routes, the slowest first."""
     rows = schedule.ops.with_row_index("op").filter(pl.col("transfer") & pl.col("route").is_not_null())
-    routes = rows.group_by("what", "route").agg(level=pl.col("took_ns").median(), times=pl.len())
-    usual = pl.col("level").sort().get((pl.len() - 1) // 2).over("what")
-    routes = routes.with_columns(usual=usual, alike=pl.len().over("what"))
-    slow = routes.filter(
-        (pl.col("alike") > 1) & (pl.col("level") > 0) & (pl.col("level") >= SLOW_ROUTE * pl.col("usual"))
-    )
-    slow = slow.with_columns(lost=(pl.col("level") - pl.col("usual")) * pl.col("times")).sort("lost", descending=True)
+    slots = rows.group_by("what", "slot", "route").agg(level=pl.col("took_ns").median(), times=pl.len())
+    usual = pl.col("level").sort().get((pl.len() - 1) // 2).over("what", "slot")
+    slots = slots.with_columns(usual=usual, alike=pl.len().over("what", "slot")).filter(pl.col("alike") > 1)
+    routes = slots.group_by("what", "route").agg((pl.col("level", "usual") * pl.col("times")).sum())
+    slow = routes.filter((pl.col("level") > 0) & (pl.col("level") >= SLOW_ROUTE * pl.col("usual")))
+    slow = slow.with_columns(lost=pl.col("level") - pl.col("usual")).sort("lost", descending=True)
     out = []
     for what, route, level, usual_ns in slow.head(MOST_WORKERS).select("what", "route", "level", "usual").iter_rows():
         own = rows.filter((pl.col("what") == what) & (pl.col("route") == route))

@@ -9,7 +9,7 @@ from rankscope.analysis.model import FeaturePart
 CAUSES = ("worker", "stage", "sequence", "link", "launch")
 """Slow ranks, stages of unequal work, sequences of unequal length, slow links, and time between operations that no
 operation explains."""
-ORIGINS = ("step-trace", "traces")
+ORIGINS = ("step-trace", "traces", "dumps")
 """Sources of the durations."""
 
 
@@ -73,6 +73,8 @@ class WhatIf:
     """Of the times of forward and backward of one micro batch; None where too few are known."""
     gains: tuple[Gain, ...]
     """Causes that are worth mending, best first."""
+    acquitted: tuple[int, ...] = ()
+    """Ranks that were accused of being late, and that a stage or lengths of sequences explain."""
 
     @property
     def cause(self) -> Gain | None:
@@ -82,3 +84,9 @@ class WhatIf:
 
 WHAT_IF_RESULTS = FeaturePart[WhatIf]("what-if")
 """Answers in an analysis."""
+WHAT_IF_REASON = FeaturePart[str]("what-if reason")
+"""In an analysis without answers: what the input lacks, for the user."""
+
+
+class TimesError(ValueError):
+    """The input does not tell what is asked; the message is the reason, for the user."""

@@ -196,6 +196,8 @@ def _shaped(ops: pl.DataFrame) -> pl.DataFrame:
     table = ops.with_columns(
         typical_ns=typical, transfer=transfer, slot=pl.col("kind").rank("dense").cast(pl.Int64), what=shown,
         micro=pl.when(pl.col("micro") >= 0).then(pl.col("micro")),
+        first_ns=pl.when(pl.col("kind") == FORWARD).then("took_ns").when(pl.col("kind") == BACKWARD).then(0),
+        second_ns=pl.when(pl.col("kind") == BACKWARD).then("took_ns").when(pl.col("kind") == FORWARD).then(0),
         route=pl.when(transfer).then(pl.struct("replica", pl.coalesce("route", "stage")).rank("dense").cast(pl.Int64)),
     )  # fmt: skip
     return table.select([pl.col(name).cast(kind) for name, kind in SCHEDULE.items()])

@@ -1,18 +1,21 @@
-"""The calls of ranks with their times, from profiler traces."""
+"""The calls and kernels of ranks with their times, from profiler traces."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from rankscope.features.traces.rules.device_spans import SpanIndex
 from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.features.traces.rules.trace_story import pipeline_groups
-from rankscope.features.whatif.matched_schedule import CALLS
+from rankscope.features.whatif.matched_schedule import CALLS, KERNELS
 from rankscope.schema import Dataset
 
 
 def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame, bool]:
     """CALLS of the matched operations of traces, and whether their steps are known."""
     traced = dataset.traced.with_row_index("row").select("row", "created_ns", "peer", "in_sizes", "out_sizes")
+    streams = dataset.spans.drop_nulls("op").select("track", row="op").unique("row", keep="first")
+    traced = traced.join(streams.select("row", stream="track"), on="row", how="left", maintain_order="left")
     offsets = pl.DataFrame(
         {"file": list(traces.offsets), "offset_ns": list(traces.offsets.values())},
         {"file": pl.UInt32, "offset_ns": pl.Int64},
@@ -20,21 +23,16 @@ def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame,
     rows = traces.matched.join(traced, on="row").join(offsets, on="file", how="left").with_columns(
         issued_ns=pl.coalesce("created_ns", "arrived_ns") + pl.col("offset_ns").fill_null(0)
     )  # fmt: skip
-    steps = traces.steps.select("file", "step", begins="start_ns", ends="end_ns").sort("begins")
-    known = steps.group_by("file").len()["len"].max() or 0
-    rows = rows.sort("issued_ns").join_asof(
-        steps, left_on="issued_ns", right_on="begins", by="file", strategy="backward", check_sortedness=False
-    )
-    inside = pl.col("issued_ns") <= pl.col("ends")
-    begins = steps.group_by("file").agg(begin_ns=pl.col("begins").min())
-    rows = rows.with_columns(step=pl.when(inside).then("step")).join(begins, on="file", how="left")
+    known = traces.steps.group_by("file").len()["len"].max() or 0
+    rows = _in_steps(rows, traces, "issued_ns")
     steps_known = bool(known > 1)  # type: ignore[operator]
-    return _calls(
+    return with_forms(
         dataset, rows.with_columns(meeting="match"), pipeline_groups(dataset.traced, dataset.group_list)
     ), steps_known
 
 
-def _calls(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.DataFrame:
+def with_forms(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.DataFrame:
+    """CALLS of `rows` of operations with a meeting and times; `staged` are the groups of pipeline stages."""
     groups = dataset.group_list
     names = [f"{g.description or g.name.rstrip('0123456789')} {len(g.ranks)}" for g in groups]
     kinds = pl.DataFrame(
@@ -46,11 +44,48 @@ def _calls(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.D
         ""
     )
     pair = pl.when("is_p2p").then(pl.max_horizontal("rank", "peer") * (1 << 32) + pl.min_horizontal("rank", "peer"))
+    form = pl.when("is_p2p").then(op).otherwise(op + " " + pl.col("kind").fill_null(""))
     return rows.join(kinds, on="group", how="left").with_columns(
         pl.col("rank").cast(pl.Int64), pl.col("meeting").cast(pl.Int64),
-        what=pl.when("is_p2p").then(pl.lit("send and receive")).otherwise(op),
-        alike=pl.when("is_p2p").then(op + " " + size).otherwise(op + " " + size + " " + pl.col("kind").fill_null("")),
+        what=pl.when("is_p2p").then(pl.lit("send and receive")).otherwise(op), form=form, alike=form + " " + size,
         route=pl.struct(pl.when(~pl.col("is_p2p")).then("group"), pair.alias("pair")).rank("dense").cast(pl.Int64),
         peer=pl.when(pl.col("is_p2p") & pl.col("group").is_in(list(staged))).then(pl.col("peer").cast(pl.Int64)),
-        blocks="blocking",
+        sends=op == "send", blocks="blocking",
     ).select(pl.col(name).cast(kind) for name, kind in CALLS.items())  # fmt: skip
+
+
+def traced_kernels(dataset: Dataset, traces: TraceAnalysis, calls: pl.DataFrame) -> pl.DataFrame | None:
+    """KERNELS of all ranks of CALLS, aligned like those; None if a trace tells only its collectives, or has no device.
+
+    Kernels that communicate are none of them.
+    """
+    spans = SpanIndex(dataset)
+    ranks = set(calls["rank"].unique().to_list())
+    files = traces.matched.select("file", "rank").unique().filter(pl.col("rank").is_in(list(ranks))).sort("file")
+    if spans.on_host or not spans.whole.issuperset(files["file"].to_list()):
+        return None
+    tables = []
+    for file, rank in files.iter_rows():
+        work = spans.launched(file)
+        if work.is_empty():
+            return None
+        offset = traces.offsets.get(file, 0)
+        work = work.filter(pl.col("what") != "communication").select(
+            rank=pl.lit(rank, pl.Int64), issued_ns=pl.col("call_ns") + offset, start_ns=pl.col("start_ns") + offset,
+            end_ns=pl.col("end_ns") + offset, file=pl.lit(file, pl.UInt32),
+        )  # fmt: skip
+        tables.append(work)
+    kernels = pl.concat(tables).with_columns(at=pl.coalesce("issued_ns", "start_ns"))
+    return _in_steps(kernels, traces, "at").select(pl.col(name).cast(kind) for name, kind in KERNELS.items())
+
+
+def _in_steps(rows: pl.DataFrame, traces: TraceAnalysis, at: str) -> pl.DataFrame:
+    """`rows` of files with `step`, that in which each was issued, and `begin_ns` of the first step of the file."""
+    steps = traces.steps.select("file", "step", begins="start_ns", ends="end_ns").sort("begins")
+    rows = rows.sort(at).join_asof(
+        steps, left_on=at, right_on="begins", by="file", strategy="backward", check_sortedness=False
+    )
+    begins = steps.group_by("file").agg(begin_ns=pl.col("begins").min())
+    return rows.with_columns(step=pl.when(pl.col(at) <= pl.col("ends")).then("step")).join(
+        begins, on="file", how="left"
+    )

@@ -16,11 +16,12 @@ SCHEDULE: dict[str, pl.DataType | type[pl.DataType]] = {
     "what": pl.String,  # kind of the operation, for people
     "transfer": pl.Boolean,  # it moves data; else it computes
     "slot": pl.Int64,  # operations of one stage and slot should take equally long
-    "chunk": pl.Int64,  # part of the model; null where that is not known
     "micro": pl.Int64,  # micro batch in the step; null where that is not known
     "route": pl.Int64,  # ranks between which a transfer goes; null for computing
     "took_ns": pl.Float64,  # of a transfer from when its last member came
     "typical_ns": pl.Float64,
+    "first_ns": pl.Float64,  # two parts of its time that longer sequences stretch alike; null where they do not
+    "second_ns": pl.Float64,
 }
 """One row for each operation, in the order of the graph."""
 

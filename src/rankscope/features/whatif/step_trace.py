@@ -24,6 +24,8 @@ MAGIC = b"PAR1"
 MOST_ROWS = 1 << 24
 READER_BYTES = 32 << 20
 """Size of a file that lends enough memory for the reader of Parquet itself."""
+ROW_BYTES = 16
+"""The same for a row: its columns are held some times at once while they are unpacked, cast and joined."""
 COLUMNS = {
     "dp_rank": "replica", "stage": "stage", "rank": "rank", "step": "step", "seq_id": "number", "mc": "chunk",
     "mb_id": "micro", "gmc": "model_chunk",
@@ -72,12 +74,29 @@ def looks_like_step_trace(head: bytes) -> bool:
 def decode_step_trace(data: bytes) -> StepTrace:
     """The operations in `data`. Raises NotThisKindError for another table, and for what is no Parquet."""
     # polars reserves memory for its threads, whatever the size of a file
-    with memory_limit(max(len(data), READER_BYTES)):
+    with memory_limit(max(len(data), READER_BYTES + ROW_BYTES * _declared_rows(data))):
         try:
             return _read(data)
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
             reason = "a Parquet file that is damaged, or whose columns are not those of a step trace"
             raise NotThisKindError(reason) from error
+
+
+def _declared_rows(data: bytes) -> int:
+    """The number of rows that the footer declares. Raises NotThisKindError for more than are read, or without a footer.
+
+    Few bytes may declare many rows, and a row group is unpacked as a whole.
+    """
+    with memory_limit(max(len(data), READER_BYTES)):
+        try:
+            rows = int(pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item())
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+            raise NotThisKindError("a Parquet file that is damaged: its footer cannot be read") from error
+    if rows > MOST_ROWS:
+        raise NotThisKindError(
+            f"a Parquet file of {plural(rows, 'row')}: of a step trace at most {MOST_ROWS:,} are read"
+        )
+    return rows
 
 
 def _read(data: bytes) -> StepTrace:
@@ -86,13 +105,11 @@ def _read(data: bytes) -> StepTrace:
     if lacking:
         raise NotThisKindError(f"a Parquet file that is no step trace: it has no column {', '.join(lacking)}")
     lengths = [name for name in LENGTHS if name in there][:1]
-    table = pl.read_parquet(io.BytesIO(data), columns=[*_NEEDED, *lengths], n_rows=MOST_ROWS + 1)
-    shaped = _shaped(table.head(MOST_ROWS), *lengths)
+    table = pl.read_parquet(io.BytesIO(data), columns=[*_NEEDED, *lengths])
+    shaped = _shaped(table, *lengths)
     kept = _valid(shaped)
     lost = shaped.height - kept.height
     notes = [f"{plural(lost, 'operation')} of unknown kind, or without its place or time"] if lost else []
-    if table.height > MOST_ROWS:
-        notes.append(f"more than {plural(MOST_ROWS, 'operation')}: the rest is not read")
     if kept.is_empty():
         raise NotThisKindError("a Parquet file with the columns of a step trace, and no operation that can be read")
     numbers = np.stack([kept[name].fill_null(NULL).to_numpy() for name in NUMBERS])

@@ -1,52 +1,85 @@
 """Questions of what would be gained, and findings on a trace of steps.
 
-The headline of traces stays: what would be gained is asked about the ranks that it accuses.
+What would be gained is asked about the ranks that the headline accuses. It stays unless a stage or the lengths of
+sequences explain why they are late.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.model import Analysis, Culprit, Evidence, Finding
 from rankscope.features.traces.rules.model import TRACE_RESULTS
-from rankscope.features.whatif.gain_text import gain_line, gain_noun, part_text, slowdown_line, span
-from rankscope.features.whatif.model import WHAT_IF_RESULTS, Gain, WhatIf
+from rankscope.features.whatif.gain_text import (
+    ADVICE,
+    EXPLANATIONS,
+    gain_line,
+    gain_noun,
+    part_text,
+    slowdown_line,
+    span,
+)
+from rankscope.features.whatif.model import WHAT_IF_REASON, WHAT_IF_RESULTS, Gain, TimesError, WhatIf
 from rankscope.features.whatif.step_graph import CircleError
 from rankscope.schema import Dataset
 from rankscope.text.wording import digits, plural
 
 CLEAR = 0.1
 """Part of a step from which what it loses is told by itself: the paper calls a job slow from a slowdown of 1.1."""
+EXPLAINING = ("stage", "sequence", "worker", "link")
+"""Causes for which other ranks come late."""
 ASKED = ("healthy", "slow", "progressing", "unknown")
 """Statuses of jobs that make steps."""
 
 
 def with_what_if(facts: Facts, analysis: Analysis) -> Analysis:
-    """The analysis with the answers, and with a finding of what makes steps longer; nothing for a job that stands."""
+    """The analysis with the answers, and with a finding of what makes steps longer; nothing for a job that stands.
+
+    Late ranks are no longer accused where their stage or the lengths of sequences explain it.
+    """
     dataset = facts.dataset
     if analysis.status not in ASKED or analysis.is_critical:
         return analysis
+    late = tuple(f for f in analysis.findings if f.kind == "straggler" and f.root_cause)
+    accused = tuple(sorted({rank for finding in late for rank in finding.culprit_ranks}))
     try:
-        told = _asked(facts, analysis)
+        answers = _asked(facts, analysis, accused)
     except CircleError as error:
         if not dataset.from_step_ops:
-            return analysis
+            return WHAT_IF_REASON.put(analysis, str(error))
         return replace(analysis, status="unknown", verdict=f"a trace of steps that cannot be simulated: {error}")
-    if told is None:
+    except TimesError as error:
+        return WHAT_IF_REASON.put(analysis, str(error))
+    if answers is None:
         return analysis
-    analysis = WHAT_IF_RESULTS.put(analysis, told)
+    analysis = WHAT_IF_RESULTS.put(analysis, answers)
     if dataset.from_step_ops:
-        return _of_steps(dataset, analysis, told)
-    cause = told.cause
+        return _of_steps(dataset, analysis, answers)
+    cause = answers.cause
+    if accused and set(accused) <= set(answers.acquitted):
+        return _acquitted(analysis, answers, late)
     if cause is None or cause.cause in ("worker", "link") or cause.share < CLEAR:
         return analysis
-    finding = replace(_finding(told, cause), severity="info", id=f"f{len(analysis.findings) + 1}")
+    finding = replace(_finding(answers, cause), severity="info", id=f"f{len(analysis.findings) + 1}")
     return replace(analysis, findings=(*analysis.findings, finding))
 
 
-def _asked(facts: Facts, analysis: Analysis) -> WhatIf | None:
-    """The answers for the best of what was read; None if it does not tell times."""
+def _acquitted(analysis: Analysis, answers: WhatIf, late: Sequence[Finding]) -> Analysis:
+    """The analysis in which what explains their lateness stands for the ranks that were accused."""
+    cause = next(gain for gain in answers.gains if gain.cause in EXPLAINING)
+    finding = _finding(answers, cause)
+    said = tuple(Evidence(f"{each.title}, which this explains") for each in late)
+    finding = replace(finding, severity="warning", id=late[0].id, evidence=(*said, *finding.evidence))
+    place = analysis.findings.index(late[0])
+    rest = [each for each in analysis.findings if each not in late]
+    findings = (*rest[:place], finding, *rest[place:])
+    return replace(analysis, findings=findings, verdict=finding.title)
+
+
+def _asked(facts: Facts, analysis: Analysis, accused: tuple[int, ...]) -> WhatIf | None:
+    """The answers for the best of what was read; None if it does not tell times. Raises CircleError and TimesError."""
     from rankscope.features.whatif.answers import answers
 
     dataset = facts.dataset
@@ -55,15 +88,20 @@ def _asked(facts: Facts, analysis: Analysis) -> WhatIf | None:
 
         return answers(pipeline_schedule(dataset.step_ops), "step-trace")
     from rankscope.features.whatif.matched_schedule import matched_schedule
-    from rankscope.features.whatif.recorded_calls import traced_calls
 
-    accused = tuple(sorted({rank for f in analysis.findings if f.kind == "straggler" for rank in f.culprit_ranks}))
     traces = TRACE_RESULTS.find(analysis)
-    if traces is None or traces.matched.is_empty():
+    if traces is not None and not traces.matched.is_empty():
+        from rankscope.features.whatif.recorded_calls import traced_calls, traced_kernels
+
+        calls, steps_known = traced_calls(dataset, traces)
+        schedule = matched_schedule(calls, traced_kernels(dataset, traces, calls), steps_known=steps_known)
+        return answers(schedule, "traces", accused, steps_known=steps_known) if schedule is not None else None
+    if dataset.ops.is_empty() or dataset.from_logs:
         return None
-    calls, steps_known = traced_calls(dataset, traces)
-    schedule = matched_schedule(calls, steps_known=steps_known)
-    return answers(schedule, "traces", accused, steps_known=steps_known) if schedule is not None else None
+    from rankscope.features.whatif.dump_calls import timed_calls
+
+    schedule = matched_schedule(timed_calls(dataset), steps_known=True)
+    return answers(schedule, "dumps", accused) if schedule is not None else None
 
 
 def _of_steps(dataset: Dataset, analysis: Analysis, told: WhatIf) -> Analysis:
@@ -95,9 +133,9 @@ def _finding(told: WhatIf, cause: Gain) -> Finding:
     title = f"{_what(told, cause)}: without that {times} {unit}"
     return Finding(
         kind="straggler" if accused else "uneven-work", severity="warning" if cause.share >= CLEAR else "info",
-        title=title, explanation=_EXPLANATIONS[cause.cause], evidence=evidence, culprit_ranks=accused,
+        title=title, explanation=EXPLANATIONS[cause.cause], evidence=evidence, culprit_ranks=accused,
         root_cause=bool(accused),
-        culprits=tuple(Culprit(rank) for rank in accused), blast_radius=0, next_steps=(_STEPS[cause.cause],),
+        culprits=tuple(Culprit(rank) for rank in accused), blast_radius=0, next_steps=(ADVICE[cause.cause],),
         confidence="high" if cause.share >= CLEAR else "medium", about=() if accused else cause.ranks,
     )  # fmt: skip
 
@@ -113,23 +151,3 @@ def _what(told: WhatIf, cause: Gain) -> str:
     if cause.cause == "link":
         return f"{gain_noun(cause).removeprefix('the ')} is slower than others of its kind"
     return f"{digits(100 * cause.share)} % of each step passes between operations"
-
-
-_EXPLANATIONS = {
-    "worker": "A simulated step keeps all else as recorded, and has these ranks compute as long as the others of their "
-    "stage.",
-    "stage": "A simulated step keeps all else as recorded, and gives all stages equally much to compute. Each rank of "
-    "the stage takes as long, so no rank is the cause.",
-    "sequence": "A simulated step keeps all else as recorded, and gives all micro batches equally much to compute. "
-    "Times vary in forward and backward alike, and on no rank more than on others.",
-    "link": "A simulated step keeps all else as recorded, and has these transfers take as long as "
-    "others of their kind.",
-    "launch": "A step is simulated in which each operation begins when all that it waits for has ended.",
-}
-_STEPS = {
-    "worker": "Look at clocks, temperature and other processes of these ranks, and take their host out if it stays",
-    "stage": "Move layers from the longest stage to others; the last has the loss, the first the embedding",
-    "sequence": "Balance the sum of squared sequence lengths over ranks and micro batches when they are packed",
-    "link": "Look at the network between these ranks: cables, routes, counters of errors",
-    "launch": "Look at what the host does there: data loading, garbage collection, launches",
-}

@@ -111,7 +111,7 @@ def _of_engine(made: Event, name: str, code: int | None) -> Event:
 
 
 def _exit_values(text: str) -> dict[str, Any]:
-    """What Ray tells of an exit: its code, and whether memory ran out."""
+    """Facts that Ray gives of an exit: its code, and whether memory ran out."""
     code = _EXIT_DETAIL.search(text)
     values: dict[str, Any] = {"exitcode": int(code[1])} if code else {}
     return values | ({"how": OUT_OF_MEMORY} if _OUT_OF_MEMORY.search(text) else {})
