@@ -76,7 +76,7 @@ def pairs() -> Iterator[Pair]:
     yield optional("data", "--data-seed=2")
     yield optional("initial-values", "--init-std=0.03")
     yield optional("order", "--bucket-cap-mb=0.02")
-    yield Pair("code", BASE, BASE._replace(name="code", hidden="LOSS_SCALE = 1.003"), ("code",), OPTIONLESS)
+    yield Pair("code", BASE, BASE._replace(name="code", hidden="LOSS_SCALE = 1.003"), ("code",), ("scale",))
     yield Pair("kernel", BASE, BASE._replace(name="kernel", threads=2), ("kernel",), (*OPTIONLESS, "kernel"))
     yield Pair("world-size", BASE, BASE._replace(name="world", ranks=1), ("world-size",), OPTIONLESS)
     old = BASE._replace(name="old", kernels="1.0")
@@ -179,7 +179,8 @@ def score(pair: Pair, way: str, a: Path, b: Path) -> Score:
     expected = pair.by_record if way == "record" else pair.by_log
     if len(kinds) == 1 and kinds[0] in expected:
         return Score(pair, way, "right", first)
-    return Score(pair, way, "untold" if first in OPTIONLESS else "wrong", first)
+    # an answer without a kind says that digits, or what is recorded, do not tell
+    return Score(pair, way, "wrong" if kinds else "untold", first)
 
 
 def scores(folder: Path) -> list[Score]:
