@@ -169,8 +169,8 @@ class Grounds(NamedTuple):
 
     @property
     def is_told(self) -> bool:
-        """Whether both runs tell options or settings, so that what is equal in them is known."""
-        return self.settings.compared > 0
+        """Whether both runs tell their code or options of known effect, so that it is known what is equal in them."""
+        return self.code_told or bool(self.equal) or any(change.option for change in self.settings.changes)
 
     def refuted(self, change: SettingChange) -> str:
         """Why a change cannot be the cause of the first difference of values; "" if it can."""
@@ -517,7 +517,7 @@ def tensor_causes(grounds: Grounds) -> Iterator[Hypothesis]:
         return
     out = tuple(grounds.equal[kind] for kind in first.kinds if kind in grounds.equal and kind not in kinds)
     if len(kinds) > 1 and grounds.is_told:
-        yield untold(grounds, said, out)
+        yield untold(grounds, f"{said}{f'; {first.reason}' if first.reason else ''}", out)
         return
     cause = one_of(kinds) if kinds else _UNTOLD
     experiment = _EXPERIMENTS[kinds[0]] if kinds else _JUDGE if first.is_root else _RECORD
