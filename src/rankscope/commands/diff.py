@@ -161,7 +161,9 @@ def _read(
     ]
     redaction = sources[0][0].redaction
     refuse_copies(read)
-    read = read if redaction else [read[0], *(replace(run, code_changes=changed_files(read[0], run)) for run in read[1:])]
+    read = (
+        read if redaction else [read[0], *(replace(run, code_changes=changed_files(read[0], run)) for run in read[1:])]
+    )
     runs = [_judged(one, progress) for one in (redacted_runs(redaction, read) if redaction else read)]
     return [runs[: len(sources[0])], runs[len(sources[0]) :]]
 
@@ -175,7 +177,9 @@ def refuse_copies(runs: Sequence[ComparedRun]) -> None:
             continue
         mark = hash(tuple(times.hash_rows(seed=0).sort().to_list()))
         if mark in known:
-            raise click.ClickException(f"{known[mark]} and {run.title} hold the same run: it counts once, and is no rerun")
+            raise click.ClickException(
+                f"{known[mark]} and {run.title} hold the same run: it counts once, and is no rerun"
+            )
         known[mark] = run.title
 
 
@@ -192,13 +196,28 @@ def changed_files(a: ComparedRun, b: ComparedRun) -> tuple[str, ...]:
     commits = [str(values[0]) for values in told if len(values) and _COMMIT.fullmatch(str(values[0]))]
     if len(commits) != 2 or commits[0] == commits[1]:
         return ()
-    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "diff", "--no-ext-diff", "--no-textconv", "--numstat"]
+    command = [
+        "git",
+        "--no-optional-locks",
+        "-c",
+        "core.fsmonitor=false",
+        "diff",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--numstat",
+    ]
     try:
         done = subprocess.run([*command, *commits, "--"], capture_output=True, timeout=_GIT_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    rows = [line.split("\t") for line in done.stdout.decode("utf-8", "replace").splitlines()] if not done.returncode else []
-    shown = [f"between the commits: {name} (+{more} -{less})" for more, less, name in (row for row in rows if len(row) == 3)]
+    rows = (
+        [line.split("\t") for line in done.stdout.decode("utf-8", "replace").splitlines()]
+        if not done.returncode
+        else []
+    )
+    shown = [
+        f"between the commits: {name} (+{more} -{less})" for more, less, name in (row for row in rows if len(row) == 3)
+    ]
     left = [f"between the commits: {len(shown) - _MOST_CHANGED:,} more files"] if len(shown) > _MOST_CHANGED else []
     return (*shown[:_MOST_CHANGED], *left)
 

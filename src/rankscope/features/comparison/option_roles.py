@@ -37,11 +37,15 @@ def plain_name(path: str) -> str:
     return path.replace("-", "_").lower()
 
 
-@lru_cache(1 << 14)
 def option_role(path: str) -> OptionRole | None:
     """The role of an option, by its path; None where nothing is known of it."""
+    return _role_of(FORM.users_path(), path)
+
+
+@lru_cache(1 << 14)
+def _role_of(table: Path | None, path: str) -> OptionRole | None:
     name = plain_name(_INDEX.sub("", path))
-    return next((one for one in current_roles()[0] if one.names.fullmatch(name)), None)
+    return next((one for one in _roles_with(table)[0] if one.names.fullmatch(name)), None)
 
 
 def current_roles() -> tuple[tuple[OptionRole, ...], str | None]:

@@ -20,9 +20,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010
 
 def gate_junit(found: RunComparison) -> bytes:
     """JUnit XML in UTF-8: a failed budget is a failure, and one that cannot be measured an error."""
-    failed, unmeasured = (
-        sum(check.outcome == outcome for check in found.gate) for outcome in ("failed", "unmeasured")
-    )
+    failed, unmeasured = (sum(check.outcome == outcome for check in found.gate) for outcome in ("failed", "unmeasured"))
     counts = {"tests": str(len(found.gate)), "failures": str(failed), "errors": str(unmeasured)}
     root = ET.Element("testsuites", {"name": SUITE, **counts})
     suite = ET.SubElement(root, "testsuite", {"name": SUITE, **counts, "skipped": "0"})

@@ -83,9 +83,7 @@ EXPLAINING = (*START_ROLES, "lr", "optimizer", "optimizer-state", "code", "versi
 """Roles whose changes may make other values; the last ones tell least of what changed."""
 UNTOLD = "untold"
 """The id of the answer that nothing recorded tells the cause."""
-_OF_KERNELS = re.compile(
-    r"CUBLAS|CUDNN|NVTE|TF32|DETERMINISTIC|gpus|cpu-model|OMP_|MKL_|threads", re.IGNORECASE
-)
+_OF_KERNELS = re.compile(r"CUBLAS|CUDNN|NVTE|TF32|DETERMINISTIC|gpus|cpu-model|OMP_|MKL_|threads", re.IGNORECASE)
 """Settings that choose kernels; the others that decide results choose the order of sums."""
 _SYMPTOMS = re.compile(r"random states?\b.*|batch of step \d+")
 """Settings that show what the job drew or read: a consequence, unless nothing else differs."""
@@ -220,7 +218,9 @@ def value_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     if batch is not None and (first is None or batch.step <= first.step):
         said = f"the hash of the batch differs first at step {batch.step}"
         experiment = "Print which samples each batch has, in both runs."
-        yield from by_changes(grounds, ("seed", "data", "batch"), said, others=_OTHER_DATA) or [of_kinds(("data",), (said,), experiment)]
+        yield from by_changes(grounds, ("seed", "data", "batch"), said, others=_OTHER_DATA) or [
+            of_kinds(("data",), (said,), experiment)
+        ]
         return
     if rate is not None and rate.relative > _LEAST_RATE and (first is None or rate.step <= first.step):
         yield from _rate(grounds, rate)
@@ -273,7 +273,9 @@ def by_changes(
     """One cause for each option or setting that differs and that nothing recorded refutes: those of `roles`, which fit
     best, come before those of `others`."""
     causes = []
-    changed = [change for change in grounds.changes(tuple(dict.fromkeys((*roles, *others)))) if not grounds.refuted(change)]
+    changed = [
+        change for change in grounds.changes(tuple(dict.fromkeys((*roles, *others)))) if not grounds.refuted(change)
+    ]
     code = [change for change in changed if role_of(change) == "code"]
     changed = [change for change in changed if change not in code[1:]]
     for change in changed[:MOST_SETTINGS]:
@@ -306,9 +308,9 @@ def _other_code(
 
 def untold(grounds: Grounds, said: str, against: Sequence[str] = ()) -> Hypothesis:
     """The answer where all that is recorded is equal or refuted, or where nothing of it is recorded."""
-    symptoms = tuple(
-        change.shown for change in grounds.settings.changes if _SYMPTOMS.fullmatch(change.name)
-    )[:MOST_SETTINGS]
+    symptoms = tuple(change.shown for change in grounds.settings.changes if _SYMPTOMS.fullmatch(change.name))[
+        :MOST_SETTINGS
+    ]
     out = [f"{change.shown}: {why}" for change in grounds.changes(EXPLAINING) if (why := grounds.refuted(change))]
     if not grounds.is_told:
         cause = "it cannot be told: neither options nor code of both runs are recorded"
@@ -317,7 +319,9 @@ def untold(grounds: Grounds, said: str, against: Sequence[str] = ()) -> Hypothes
         names = {change.name for change in grounds.settings.changes}
         is_code_told = grounds.code_told and not any(name.startswith(CODE) for name in names)
         what = "data or a kernel differs" if is_code_told else "code, data or a kernel differs"
-        same = "no option that differs explains it" if out else "same options and code" if is_code_told else "same options"
+        same = (
+            "no option that differs explains it" if out else "same options and code" if is_code_told else "same options"
+        )
         cause, experiment = f"{same}; {what}: record modules", _RECORD
     return Hypothesis(UNTOLD, cause, (said, *symptoms), tuple(dict.fromkeys((*against, *out))), experiment, ())
 
@@ -585,7 +589,9 @@ def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
     # those that other evidence tells, too, have the id of their kind
     cause_id = f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
     speaks_for, speaks_against = [f"A: {first.call_a.shown}, B: {first.call_b.shown}"], list[str]()
-    yield from by_changes(grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0], others=_OTHER_SCHEDULE)
+    yield from by_changes(
+        grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0], others=_OTHER_SCHEDULE
+    )
     if first.aspect == "earlier":
         said = parting_title(grounds.schedule, first, (first.rank,))
         yield Hypothesis(cause_id, cause, (said,), (), experiment, kinds)
@@ -773,6 +779,4 @@ def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
         experiment = _ONE_CHANGE.format(name=one.name)
         role = role_of(one)
         kinds = (role,) if role else ()
-        yield Hypothesis(
-            change_id(one), cause, (one.shown,), tuple(against), experiment, kinds, action=action_of(one)
-        )
+        yield Hypothesis(change_id(one), cause, (one.shown,), tuple(against), experiment, kinds, action=action_of(one))

@@ -102,7 +102,9 @@ def _equal_start(table: pl.DataFrame) -> str:
     # names and sizes are broadcast as integers
     is_float = pl.col("dtype").cast(pl.String).str.contains("(?i)^(?:b?f|float|bfloat)")
     sent = start.filter((pl.col("site") == "collective") & (pl.col("op").cast(pl.String) == "broadcast") & is_float)
-    return "what one rank broadcasts in the first step is equal: parameters" if sent.height and sent["equal"].all() else ""
+    return (
+        "what one rank broadcasts in the first step is equal: parameters" if sent.height and sent["equal"].all() else ""
+    )
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,9 @@ def stand_apart(a: Floats, b: Floats) -> bool:
     if min(len(a), len(b)) < LEAST_APART:
         return False
     change = abs(float(np.median(b) / np.median(a)) - 1)
-    if above_share(a, b) == 1 and change >= max(LEAST_FEW_CHANGE, min(float(np.ptp(one) / np.median(one)) for one in (a, b))):
+    if above_share(a, b) == 1 and change >= max(
+        LEAST_FEW_CHANGE, min(float(np.ptp(one) / np.median(one)) for one in (a, b))
+    ):
         return True
     if min(len(a), len(b)) >= LEAST_RANKED:
         drift = max(own_drift(a), own_drift(b))
@@ -314,7 +316,7 @@ def last_ranks(found: ScheduleComparison) -> tuple[OwnStraggler, ...]:
 
 def _arrivals(run: ScheduleRows) -> pl.DataFrame:
     """rank, count, last, late: collectives of at least two members, in how many of them the rank comes last, and for
-    how many seconds the others wait for it then on average."""
+    how many seconds the others wait for it on average over all."""
     ns = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns")).alias("ns")
     call = ["group", "seq"]
     rows = run.rows.lazy().filter(~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null())
@@ -329,7 +331,7 @@ def _arrivals(run: ScheduleRows) -> pl.DataFrame:
         known.group_by("rank")
         .agg(
             pl.len().alias("count"), pl.col("first").sum().alias("last"),
-            pl.col("wait").filter(pl.col("first")).mean().fill_null(0.0).alias("late"),
+            (pl.col("wait") * pl.col("first")).mean().alias("late"),
         )
         .sort("rank")
         .collect()
