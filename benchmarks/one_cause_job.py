@@ -7,7 +7,7 @@ with six digits. OTHER marks the line that a pair with a hidden change of code r
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -24,9 +24,9 @@ WORDS, LENGTH, TEXTS = 64, 32, 256
 LOSS_SCALE = 1.0  # OTHER
 
 
-def options() -> argparse.Namespace:
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of a run."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data-seed", type=int, default=1)
@@ -39,7 +39,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--output-dir", default="out")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 class Block(nn.Module):  # type: ignore[misc]
@@ -103,9 +103,9 @@ def step(model: nn.Module, batch: Tensor, asked: argparse.Namespace) -> Tensor:
     return total
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Trains."""
-    asked = options()
+    asked = options(arguments)
     torch.manual_seed(asked.seed)
     dist.init_process_group("gloo")
     model = Model(asked.dropout, asked.init_std)

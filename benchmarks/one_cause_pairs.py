@@ -1,7 +1,7 @@
 """Whether `rankscope diff` names the one thing in which two real runs differ, and calls equal runs equal.
 
-Run from the root of the repository: `python -m benchmarks.one_cause_pairs [--busy 4] [--keep DIR] [--again DIR]`. It
-needs torch and git. Each run is a job of two gloo ranks (`benchmarks.one_cause_job`), recorded by the command of
+Run from the root of the repository: `python -m benchmarks.one_cause_pairs [--busy 4] [--only lr,seed] [--keep DIR]
+[--again DIR]`. It needs torch and git. Each run is a job of two gloo ranks (`benchmarks.one_cause_job`), recorded by the command of
 docs/numbers.md; a pair is compared twice, by what that command left and by the log alone. `--busy` keeps the machine
 busy with so many processes besides.
 """
@@ -183,9 +183,9 @@ def score(pair: Pair, way: str, a: Path, b: Path) -> Score:
     return Score(pair, way, "wrong" if kinds else "untold", first)
 
 
-def scores(folder: Path) -> list[Score]:
-    """The answers on all pairs, whose runs are in the folder."""
-    asked = [(pair, way, folder / pair.a.name, folder / pair.b.name) for pair in pairs() for way in ("record", "log")]
+def scores(chosen: Sequence[Pair], folder: Path) -> list[Score]:
+    """The answers on pairs, whose runs are in the folder."""
+    asked = [(pair, way, folder / pair.a.name, folder / pair.b.name) for pair in chosen for way in ("record", "log")]
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda one: score(*one), asked))
 
@@ -210,16 +210,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all pairs, prints the answers, and writes them into results.md."""
     parser = program_parser(__spec__.name, __doc__, writes=True)
     parser.add_argument("--busy", type=int, default=0, help="processes that keep the machine busy besides")
+    parser.add_argument("--only", default="", help="causes, with commas between them")
     parser.add_argument("--keep", type=Path, help="a new folder for the runs, which stays")
     parser.add_argument("--again", type=Path, help="a folder of --keep, whose runs are compared again")
     asked = parser.parse_args(arguments)
+    chosen = [pair for pair in pairs() if not asked.only or pair.cause in asked.only.split(",")]
     folder: Path = asked.again or asked.keep or Path(tempfile.mkdtemp())
     try:
         if asked.again is None:
-            jobs = dict.fromkeys(job for pair in pairs() for job in (pair.a, pair.b))
+            jobs = dict.fromkeys(job for pair in chosen for job in (pair.a, pair.b))
             with busy(asked.busy), ThreadPoolExecutor(2) as pool:
                 list(pool.map(lambda job: run_job(job, folder / job.name), jobs))
-        results = scores(folder)
+        results = scores(chosen, folder)
     finally:
         if asked.keep is None and asked.again is None:
             shutil.rmtree(folder)

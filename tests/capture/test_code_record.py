@@ -76,7 +76,7 @@ def test_other_processes_of_a_host_tell_no_packages_and_ask_no_git(
     script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[str]()
-    monkeypatch.setattr(CodeRecord, "_ask_git", lambda self, path: asked.append(path))
+    monkeypatch.setattr(CodeRecord, "_ask_git", lambda _, path: asked.append(path))
     assert "packages" not in CodeRecord().facts(is_first=False) and asked == []
 
 

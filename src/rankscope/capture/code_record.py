@@ -139,7 +139,7 @@ class CodeRecord:
 def _is_installed(path: str) -> bool:
     """Whether a file belongs to Python or to an installed package."""
     places = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
-    return any(path.startswith(place + os.sep) for place in places) or "site-packages" in path.split(os.sep)
+    return any(path.startswith(place + os.sep) for place in places) or f"{os.sep}site-packages{os.sep}" in path
 
 
 def _file_hash(path: str) -> str | None:
@@ -155,7 +155,7 @@ def _git_output(folder: str, *arguments: str) -> bytes | None:
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", folder, *arguments]
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
     try:
-        process = subprocess.Popen(  # noqa: S603 - a fixed command
+        process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
         )
     except OSError:

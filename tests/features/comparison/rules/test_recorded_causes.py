@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ CODE = {"code commit": "c" * 40, "code file train.py": "aa", "version:numpy": "2
 HALF = [value * 1.00005 for value in LOSS]
 
 
-def job(loss: list[float], settings: Mapping[str, str] = CODE, **options: OptionTree) -> ComparedRun:
+def job(loss: list[float], settings: Mapping[str, str] = CODE, **options: Any) -> ComparedRun:
     """A run with this loss, these settings of rank 0, and options of its trainer."""
     series = run(loss=loss, options={**SAME, **options})
     return replace(run_with(dict(settings), source="capture"), series=series.series, options=series.options)

@@ -499,7 +499,7 @@ def _program(command: str) -> str:
     try:
         return (shlex.split(command) or [""])[0]
     except ValueError:
-        return command.split(" ")[0]
+        return command.split(" ", maxsplit=1)[0]
 
 
 def with_options(

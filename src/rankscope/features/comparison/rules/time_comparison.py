@@ -225,7 +225,7 @@ def block_length(values: Floats) -> int:
 
 
 def warm_up(count: int) -> int:
-    """The number of first steps of a run that are left out: no more than a third, and `LEAST_APART` are left of more."""
+    """The number of first steps of a run that are left out: no more than a third, so that `LEAST_APART` are left."""
     return min(WARM_UP, count // 3, max(0, count - LEAST_APART))
 
 
