@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from rankscope.capture import code_record
 from rankscope.capture.code_record import CodeRecord, without_secrets
+from rankscope.features.numbers.read.model import header_settings
 from rankscope.parsers.sidecar import decode_sidecar
 
 AUTHOR = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -31,8 +33,9 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     package.__spec__ = sys.__spec__
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setitem(sys.modules, "small_kernels", package)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "model", __import__("model"))
+    module = ModuleType("model")
+    module.__spec__ = spec_from_file_location("model", tmp_path / "model.py")
+    monkeypatch.setitem(sys.modules, "model", module)
     monkeypatch.setattr(code_record, "_command", ["train.py", "--lr", "0.1", "--hf-token", "abcdef"])
     yield path
 
@@ -104,3 +107,10 @@ def test_a_sidecar_tells_the_code_as_settings_whatever_is_in_it() -> None:
         "version:numpy": "2.0", "version:torch": "2.9",
     }  # fmt: skip
     assert decode_sidecar(b'{"rankscope_capture":1,"rank":0,"code":[1]}').settings == []
+
+
+def test_a_recording_of_numbers_tells_the_code_by_the_same_names(script: Path) -> None:
+    told = CodeRecord().settings(is_first=True)
+    assert told["command line"] == "train.py --lr 0.1 --hf-token '(hidden)'"
+    assert told.keys() >= {"code file train.py", "code file model.py", "version:small_kernels"}
+    assert dict(header_settings({}, {"threads": 1, "code": told})) == {"torch.threads": "1", **told}

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -88,6 +89,14 @@ class CodeRecord:
         files = {name: value for name, value in sorted(self._hashes.items()) if value is not None}
         found: dict[str, Any] = {"command": self._arguments, "files": files, **self._git}
         return {**found, "packages": dict(sorted(self._packages.items()))} if is_first else found
+
+    def settings(self, is_first: bool) -> dict[str, str]:
+        """The facts but those of git by the names that a reader of sidecars gives them."""
+        self._asks.acquire(blocking=False)
+        facts = self.facts(is_first)
+        files = {f"code file {name}": value for name, value in facts["files"].items()}
+        versions = {f"version:{name}": version for name, version in facts.get("packages", {}).items()}
+        return {"command line": shlex.join(facts["command"]), **files, **versions}
 
     def _look(self, folder: str) -> None:
         """Hashes new source files below a folder, and notes the versions of new packages."""
