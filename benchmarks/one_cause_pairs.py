@@ -1,9 +1,9 @@
 """Whether `rankscope diff` names the one thing in which two real runs differ, and calls equal runs equal.
 
 Run from the root of the repository: `python -m benchmarks.one_cause_pairs [--busy 4] [--only lr,seed] [--keep DIR]
-[--again DIR]`. It needs torch and git. Each run is a job of two gloo ranks (`benchmarks.one_cause_job`), recorded by the command of
-docs/numbers.md; a pair is compared twice, by what that command left and by the log alone. `--busy` keeps the machine
-busy with so many processes besides.
+[--again DIR]`. It needs torch and git. Each run is a job of two gloo ranks (`benchmarks.one_cause_job`), recorded by
+the command of docs/diff.md; a pair is compared twice, by what that command left and by the log alone. `--busy` keeps
+the machine busy with so many processes besides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.results import machine, program_parser, publish, table
 JOB = Path(__file__).with_name("one_cause_job.py")
 LONGEST_JOB_S = 300
 RECORD = ("-m", "rankscope.capture", "--numbers", "every=50", "-o")
-"""The command of docs/numbers.md, before the directory and the script."""
+"""The command of docs/diff.md, before the directory and the script."""
 UNTOLD = "untold"
 """The id of the answer that nothing recorded tells the cause."""
 OPTIONLESS = (UNTOLD, "none")
