@@ -160,7 +160,7 @@ def _file_hash(path: str) -> str | None:
 
 
 def _git_output(folder: str, *arguments: str) -> bytes | None:
-    """What a command of git prints in a folder; None where there is no git, no repository, or no answer in time."""
+    """The output of a command of git in a folder; None without git, a repository, or an answer in time."""
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", folder, *arguments]
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
     try:

@@ -47,10 +47,8 @@ def first(a: ComparedRun, b: ComparedRun) -> tuple[str, str]:
         (EARLY, "own_flag", (1, 2), "option:option own_flag"),
     ],
 )
-def test_an_option_that_differs_explains(
-    loss: list[float], option: str, values: tuple[OptionTree, OptionTree], cause: str
-) -> None:
-    a, b = (job(own, **{option: value}) for own, value in zip((LOSS, loss), values, strict=True))
+def test_an_option_that_differs_explains(loss: list[float], option: str, values: tuple[Any, Any], cause: str) -> None:
+    a, b = (job(own, CODE, **{option: value}) for own, value in zip((LOSS, loss), values, strict=True))
     assert first(a, b)[0] == cause
 
 

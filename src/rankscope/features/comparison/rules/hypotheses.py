@@ -313,7 +313,7 @@ def untold(grounds: Grounds, said: str, against: Sequence[str] = ()) -> Hypothes
     ]
     out = [f"{change.shown}: {why}" for change in grounds.changes(EXPLAINING) if (why := grounds.refuted(change))]
     if not grounds.is_told:
-        cause = "it cannot be told: neither options nor code of both runs are recorded"
+        cause = "the records do not tell it: they hold neither options nor code of both runs"
         experiment = "Record both runs: python -m rankscope.capture --numbers every=1 -o DIR train.py ..."
     else:
         names = {change.name for change in grounds.settings.changes}

@@ -469,7 +469,7 @@ def _check(budget: Budget, found: RunComparison) -> GateCheck:
         reason += f"; this many runs show {smallest_text(metric)} or more"
     if not several and change > limit and counts is False:
         if answer is not None and is_time and not answer.is_compared:
-            return GateCheck(budget.text, "unmeasured", f"{reason}; {answer.answer}: these few steps tell nothing")
+            return GateCheck(budget.text, "unmeasured", f"{reason}; {answer.answer}: too few steps for a budget")
         noise = f"; {answer.name}: {answer.answer}" if answer is not None and is_time else ""
         reason += f"{noise}; of one run a side only 3 % and more counts, of steps that are apart"
     return GateCheck(budget.text, "failed" if failed else "passed", reason)
