@@ -172,8 +172,9 @@ def test_a_gate_says_passed_or_failed_and_nothing_else_decides(tmp_path: Path, c
     assert run(["diff", *sides, "--gate", "step=90%", "--gate", "values"]) == 0
     assert run(["diff", *sides, "--gate", "step=5%", "--gate", "loss=1%"]) == 1
     out = capsys.readouterr().out
-    assert "gate passed: 2 budgets kept" in out
-    assert "gate failed: 1 of 2 budgets is exceeded\n   failed     step=5%: step, as logged +4" in out
+    assert "gate passed: 2 budgets kept; B differs from A: step, as logged" in " ".join(out.split())
+    assert "gate failed: 1 of 2 budgets is exceeded; B differs" in " ".join(out.split())
+    assert "\n   failed     step=5%: step, as logged +4" in out
     assert run(["diff", *sides, "--gate", "throughput=5%", "-f", "markdown"]) == 2
     assert "| throughput=5% | unmeasured |" in capsys.readouterr().out
     assert max(len(line) for line in out.splitlines() if "/pytest-" not in line) <= 80

@@ -65,6 +65,17 @@ def words_of(call: Sequence[str]) -> list[str]:
     return words
 
 
+def run_later(folder: Path, hours: int) -> None:
+    """Makes a copy of the dumps of a run a rerun: its operations are later."""
+    for path in folder.glob("*trace_rank_*"):
+        dump = pickle.loads(path.read_bytes())
+        for entry in dump["entries"]:
+            entry.update(
+                {key: at + hours * 3600 * 10**9 for key, at in entry.items() if key.startswith("time_") and at}
+            )
+        path.write_bytes(pickle.dumps(dump, protocol=2))
+
+
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the pages name: small dumps with numbers, runs, traces, logs and a session."""
@@ -75,10 +86,12 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("dumps", "trusted", "one", "p1", "p2", "p3"):
         make_numbers(folder / name, 8, 1)
     shutil.copytree(samples / "slow_loader", folder / "traces")
-    for name in ("run1", "A", "A1", "main1", "main2", "main3"):
+    for number, name in enumerate(("run1", "A", "A1", "main1", "main2", "main3")):
         shutil.copytree(samples / "healthy", folder / name)
-    for name in ("run2", "A2", "A3", "B", "B1", "B2", "B3", "C", "D", "pr1", "pr2", "pr3"):
+        run_later(folder / name, number)
+    for number, name in enumerate(("run2", "A2", "A3", "B", "B1", "B2", "B3", "C", "D", "pr1", "pr2", "pr3")):
         shutil.copytree(samples / "early_return", folder / name)
+        run_later(folder / name, number)
     for name in ("snapshots", "DIR"):
         (folder / name).mkdir()
         (folder / name / "r0.pickle").write_bytes(pickle.dumps(snapshot(30)))

@@ -7,6 +7,8 @@ from tests.house.sources import imports
 KNOWS = {
     # a comparison of two runs compares what features found in each
     "comparison.page.difference_map": {"traces.rules.model"},
+    # a command line of a process is read as one of a log
+    "comparison.rules.settings_differences": {"series.read.run_options"},
     "comparison.rules.tensor_differences": {
         "numbers.rules.model", "numbers.rules.named_tensors", "numbers.rules.tensor_matching",
     },

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import start
+from .code_record import note_command
 from .settings import STACK_MODES
 
 
@@ -78,6 +79,7 @@ def main(argv: list[str]) -> None:
     options = parser.parse_args(options_given)
     if not target or target == ["-m"]:
         parser.error("no SCRIPT and no -m MODULE given")
+    note_command(target)
     signal = None if options.signal.lower() == "none" else options.signal
     try:
         recorded = None if options.numbers is None else numbers_options(options.numbers)

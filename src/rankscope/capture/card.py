@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from . import identity, recorder
+from .code_record import CodeRecord
 from .lineage import lineage, meeting
 
 VERSION = 1
@@ -40,6 +41,7 @@ class SidecarRecord:
         """What tells this run of the job from others, the same on all ranks; None if the launcher does not tell."""
         self.interval_s: float | None = None
         self.delay_s = 0.0
+        self.code = CodeRecord()
 
     @property
     def writer(self) -> tuple[object, ...]:
@@ -104,6 +106,7 @@ class SidecarRecord:
             "rankscope_capture": VERSION,
             **self.process,
             "versions": identity.versions(),
+            "code": self.code.facts(self._is_first),
             "dumps": sorted(self.dumps),
             "interval_s": self.interval_s,
             "delay_s": self.delay_s,
@@ -113,6 +116,11 @@ class SidecarRecord:
             "groups": [group._asdict() for group in self.groups],
         }
         return (json.dumps(document) + "\n").encode("utf-8", "replace")
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether this is the first process of its host; without a launcher each is."""
+        return not self._fixed["local_rank"]
 
     def _backend(self, backend: identity.Backend) -> dict[str, Any]:
         ring = recorder.of_backend(backend)

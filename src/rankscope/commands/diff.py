@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import re
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -55,7 +56,8 @@ def run_sides(paths: Sequence[str], baselines: Sequence[str], candidates: Sequen
 
 def run(
     source_of: Callable[[str], JobSource], *, paths: Sequence[str], baselines: Sequence[str], candidates: Sequence[str],
-    budgets: tuple[Budget, ...], vary: Sequence[str], times: int, output: str | None, force: bool, **options: Any,
+    budgets: tuple[Budget, ...], junit: str | None, summary: str | None, vary: Sequence[str], times: int,
+    output: str | None, force: bool, **options: Any,
 ) -> int:  # fmt: skip
     """Writes the comparison, or the plan of an experiment; 1 if the runs differ, or if a budget is exceeded."""
     if vary:
@@ -65,27 +67,68 @@ def run(
     sides = run_sides(paths, baselines, candidates)
     if budgets and not sides.pooled:
         raise click.ClickException("--gate takes two sides: name the other runs behind --baseline and --candidate")
+    if (junit or summary) and not budgets:
+        raise click.ClickException("--junit and --summary write the answer of --gate: give a budget")
+    refuse_repeated(sides)
     sources = [
         [replace(source_of(path), is_compared=True) for path in own] for own in (sides.baselines, sides.candidates)
     ]
     for source in itertools.chain(*sources):
         source.check()
-    refuse_existing(output, force)
-    return _write(sources, sides.pooled, budgets, output, force, **options)
+    for file in (output, junit):
+        refuse_existing(file, force)
+    return _write(sources, sides.pooled, GateFiles(budgets, junit, summary), output, force, **options)
+
+
+class GateFiles(NamedTuple):
+    """The budgets of a gate, and the files for its answer."""
+
+    budgets: tuple[Budget, ...]
+    junit: str | None = None
+    summary: str | None = None
+
+    def write(self, found: RunComparison, force: bool) -> None:
+        """Writes the answer of the gate; the summary goes behind what its file holds. Raises ClickException."""
+        if not self.junit and not self.summary:
+            return
+        from rankscope.features.comparison.report.gate_files import gate_junit, gate_summary
+
+        if self.junit:
+            write_report(gate_junit(found), self.junit, force)
+        if self.summary:
+            try:
+                with Path(self.summary).open("ab") as file:
+                    file.write(gate_summary(found))
+            except OSError as error:
+                raise click.ClickException(f"{self.summary}: {error.strerror}") from error
+
+
+def refuse_repeated(sides: RunSides) -> None:
+    """Raises ClickException if one run is given several times: as reruns, copies of one run would show no noise."""
+    known: dict[Path, str] = {}
+    paths = (*sides.baselines, *sides.candidates)
+    if len(paths) == 2:
+        return
+    for path in paths:
+        place = Path(path).resolve()
+        if place in known:
+            raise click.ClickException(f"{known[place]} and {path} are the same run: it counts once, and is no rerun")
+        known[place] = path
 
 
 def _write(
-    sources: Sequence[Sequence[JobSource]], pooled: bool, budgets: Sequence[Budget], output: str | None, force: bool,
+    sources: Sequence[Sequence[JobSource]], pooled: bool, gate: GateFiles, output: str | None, force: bool,
     *, series: re.Pattern[str] | None, form: Format | None, ascii_only: bool,
 ) -> int:  # fmt: skip
     is_redacted = any(source.redaction is not None for source in itertools.chain(*sources))
-    if form is None and output is None and not is_redacted and not budgets and on_terminal():
+    if form is None and output is None and not is_redacted and not gate.budgets and on_terminal():
         return _exit_code(_show(partial(_in_full, sources, series, pooled), sources, ascii_only))
     with ProgressLine() as narrator:
         sides = _read(sources, series, narrator)
     form = form or format_of(output)
-    found = _compared(sides, pooled, budgets, form == "html")
+    found = _compared(sides, pooled, gate.budgets, form == "html")
     write_report(render_comparison(found, form, ascii_only, is_redacted), output, force)
+    gate.write(found, force)
     return _exit_code(found)
 
 
@@ -117,8 +160,66 @@ def _read(
         for number, source in enumerate(own, 1)
     ]
     redaction = sources[0][0].redaction
+    refuse_copies(read)
+    read = (
+        read if redaction else [read[0], *(replace(run, code_changes=changed_files(read[0], run)) for run in read[1:])]
+    )
     runs = [_judged(one, progress) for one in (redacted_runs(redaction, read) if redaction else read)]
     return [runs[: len(sources[0])], runs[len(sources[0]) :]]
+
+
+def refuse_copies(runs: Sequence[ComparedRun]) -> None:
+    """Raises ClickException if two of several runs issued all operations at the same nanoseconds: they are one run."""
+    known: dict[int, str] = {}
+    for run in runs if len(runs) > 2 else ():
+        times = run.dataset.ops.select("rank", "created_ns").drop_nulls()
+        if times.is_empty():
+            continue
+        mark = hash(tuple(times.hash_rows(seed=0).sort().to_list()))
+        if mark in known:
+            raise click.ClickException(
+                f"{known[mark]} and {run.title} hold the same run: it counts once, and is no rerun"
+            )
+        known[mark] = run.title
+
+
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_GIT_LIMIT_S = 10
+_MOST_CHANGED = 12
+
+
+def changed_files(a: ComparedRun, b: ComparedRun) -> tuple[str, ...]:
+    """Files that differ between the commits of two runs, where the repository of the working directory has both."""
+    from rankscope.parsers.sidecar import COMMIT
+
+    told = [run.dataset.settings.filter(name=COMMIT)["value"] for run in (a, b)]
+    commits = [str(values[0]) for values in told if len(values) and _COMMIT.fullmatch(str(values[0]))]
+    if len(commits) != 2 or commits[0] == commits[1]:
+        return ()
+    command = [
+        "git",
+        "--no-optional-locks",
+        "-c",
+        "core.fsmonitor=false",
+        "diff",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--numstat",
+    ]
+    try:
+        done = subprocess.run([*command, *commits, "--"], capture_output=True, timeout=_GIT_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    rows = (
+        [line.split("\t") for line in done.stdout.decode("utf-8", "replace").splitlines()]
+        if not done.returncode
+        else []
+    )
+    shown = [
+        f"between the commits: {name} (+{more} -{less})" for more, less, name in (row for row in rows if len(row) == 3)
+    ]
+    left = [f"between the commits: {len(shown) - _MOST_CHANGED:,} more files"] if len(shown) > _MOST_CHANGED else []
+    return (*shown[:_MOST_CHANGED], *left)
 
 
 def _told_of(label: str, progress: Callable[[LoadStep], None]) -> Callable[[LoadStep], None]:

@@ -220,6 +220,10 @@ def compares(command: _F) -> _F:
         click.option("--gate", "budgets", multiple=True, metavar="METRIC=N%", callback=_budgets,
                      help="Exit code 1 only if B is worse by more: step=3%, loss=0.5%, or any other metric; or only "
                      "if schedule, settings, values or outcome differ. Repeatable."),
+        click.option("--junit", type=FILE, metavar="FILE",
+                     help="With --gate: write JUnit XML to FILE, with a test case for each budget."),
+        click.option("--summary", type=FILE, metavar="FILE",
+                     help='With --gate: append a Markdown summary to FILE, such as "$GITHUB_STEP_SUMMARY".'),
         click.option("--vary", multiple=True, metavar="NAME=V1,V2",
                      help="Write a script instead that runs the command behind -- with each value in turn."),
         click.option("--times", type=click.IntRange(1, 50), default=4, metavar="N",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -55,6 +57,8 @@ class Sidecar:
     groups: list[SidecarGroup] = field(default_factory=list)
     torch: str = ""
     """The version of torch; empty if unknown."""
+    settings: list[tuple[str, str]] = field(default_factory=list)
+    """Names and values of its code: command line, commit, hashes of files, versions of packages."""
     problem: str | None = None
 
     @property
@@ -75,7 +79,8 @@ class Sidecar:
 def sidecar_from(header: dict[str, Any], *_: object) -> Sidecar:
     """The sidecar whose `header()` this is."""
     groups = [SidecarGroup(row[0], row[1], row[2], unpack_members(row[3])) for row in header["groups"]]
-    return Sidecar(**{**header, "groups": groups})
+    settings = [(name, value) for name, value in header["settings"]]
+    return Sidecar(**{**header, "groups": groups, "settings": settings})
 
 
 # Decoder of sidecars. It checks everything: anybody may have written the file.
@@ -122,9 +127,40 @@ def decode_sidecar(data: bytes) -> Sidecar:
         cause=clip(safe_text(ended.get("cause")) or "", ERROR_LIMIT),
         groups=_groups(told.get("groups"), rank),
         torch=safe_text(versions.get("torch")) or "",
+        settings=list(_code_settings(told.get("code"), versions)),
     )
     card.problem = _problem(told)
     return card
+
+
+COMMAND, COMMIT, CHANGES, FILE, PACKAGE = (
+    "command line", "code commit", "code changes", "code file ", "version:",
+)  # fmt: skip
+"""Names of settings that tell the code of a process, and the beginnings of those of its files and packages."""
+_MOST_CODE = 512
+"""Most files, packages and arguments that are read."""
+_LONGEST_COMMAND = 8000
+
+
+def _code_settings(told: Any, versions: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and values of the code of a process."""
+    code = told if isinstance(told, dict) else {}
+    command = [text for text in map(safe_text, _list(code.get("command"))[:_MOST_CODE]) if text is not None]
+    if command:
+        yield COMMAND, clip(shlex.join(command), _LONGEST_COMMAND)
+    for name, key in ((COMMIT, "commit"), (CHANGES, "changes")):
+        if value := safe_text(code.get(key)):
+            yield name, value
+    packages = {**_texts(code.get("packages")), **_texts(versions)} if code else {}
+    for begin, values in ((FILE, _texts(code.get("files"))), (PACKAGE, packages)):
+        yield from ((begin + name, value) for name, value in values.items())
+
+
+def _texts(value: Any) -> dict[str, str]:
+    """The texts of an object, by name."""
+    pairs = list(value.items())[:_MOST_CODE] if isinstance(value, dict) else []
+    texts = ((safe_text(str(name)), safe_text(text)) for name, text in pairs)
+    return {name: text for name, text in texts if name and text}
 
 
 def _nanoseconds(value: Any) -> int | None:

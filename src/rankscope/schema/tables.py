@@ -206,7 +206,9 @@ SETTINGS = Table(
     pid=pl.Int64,
     name=Column(pl.String, '"NCCL_ALGO", "version:nccl", "version:torch", ...', holds="text"),
     value=Column(pl.String, holds="setting"),
-    source=Column(pl.String, '"nccl", "c10d", "collect_env", "environ", "msprobe", "flight-recorder"', holds="ours"),
+    source=Column(
+        pl.String, '"nccl", "c10d", "collect_env", "environ", "msprobe", "flight-recorder", "capture"', holds="ours"
+    ),
     file=pl.UInt32,
     line=pl.Int64,
 )

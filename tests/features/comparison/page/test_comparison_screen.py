@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import polars as pl
 from textual.pilot import Pilot
 
 from rankscope.features.comparison.page.aligned_lanes import paired_lanes
@@ -137,3 +138,14 @@ async def test_names_from_files_are_text_and_nothing_else() -> None:
             assert all(char.isprintable() or char == "\n" for char in screen_text(app))
             assert "[bold]" in screen_text(app)
         assert "[red]loss" in screen_text(app)
+
+
+async def test_pages_without_data_are_not_offered() -> None:
+    bare = (replace(simulated(changed), series=pl.DataFrame()) for changed in (False, True))
+    whole = compare_in_full(*bare)
+    async with compared(ComparedView(whole, paired_lanes(whole))) as (app, _):
+        assert isinstance(app.screen, AnswerPage)
+        assert [hint.what for hint in app.screen.hints() if hint.key in "2345"] == [
+            name for name in app.screen.view.pages if name != "answer"
+        ]
+        assert "series" not in app.screen.view.pages and "lanes" in app.screen.view.pages

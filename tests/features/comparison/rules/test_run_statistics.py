@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankscope.features.comparison.rules.model import MetricEffect, RunComparison
+from rankscope.features.comparison.rules.model import (
+    ComparedPart,
+    MetricEffect,
+    PartState,
+    RunComparison,
+    RunDifference,
+)
 from rankscope.features.comparison.rules.run_sides import RankMetric, rank_outliers
 from rankscope.features.comparison.rules.run_statistics import (
     Budget,
@@ -125,6 +131,22 @@ def test_several_runs_fail_by_the_lower_end_of_their_interval() -> None:
 def test_two_runs_fail_from_three_percent_on() -> None:
     assert checked("step=1%", effect(1, 1.0, 1.02))[0] == "passed"
     assert checked("step=1%", effect(1, 1.0, 1.04))[0] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("state", "differences", "outcome"),
+    [
+        (PartState.UNCOUNTED, (), "passed"), (PartState.NOT_COMPARED, (), "unmeasured"),
+        (PartState.DIFFERS, (RunDifference("durations-differ", "step: B is 40 % slower"),), "failed"),
+    ],
+)  # fmt: skip
+def test_the_gate_of_two_runs_agrees_with_the_answer(
+    state: PartState, differences: tuple[RunDifference, ...], outcome: str
+) -> None:
+    part = ComparedPart("durations", state, "+40.0 %, no interval: fewer than 50 steps")
+    found = RunComparison("", (), (part,), differences, metrics=(effect(1, 1.0, 1.4),))
+    (check,) = gate_checks([parse_budget("step=3%")], found)
+    assert check.outcome == outcome and (outcome == "failed" or "no interval" in check.reason)
 
 
 def test_less_throughput_is_worse_and_a_lost_loss_fails() -> None:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 
-from rankscope.features.comparison.rules.time_comparison import block_length, period_of, step_ratio, time_ratio
+from rankscope.features.comparison.rules.schedule_comparison import GroupMatching, ScheduleComparison, ScheduleRows
+from rankscope.features.comparison.rules.time_comparison import (
+    block_length,
+    last_ranks,
+    period_of,
+    step_ratio,
+    time_ratio,
+    warm_up,
+)
+from tests.features.comparison.rules.test_hypotheses import nothing
 
 
 def times(
@@ -32,6 +42,36 @@ def test_few_steps_stand_apart_though_some_are_pauses(count: int, level: float, 
     a[3], b[5] = 3.0 * a[3], 3.0 * b[5]
     found = step_ratio("step", a, b)
     assert found.low is None and found.stands_out == stands_out
+
+
+@pytest.mark.parametrize(("change", "stands_out"), [(0.04, False), (0.2, True)])
+def test_five_steps_that_are_all_apart_differ(change: float, stands_out: bool) -> None:
+    few = np.array([1.0, 1.01, 1.02, 1.1, 1.005])
+    assert step_ratio("step", few, few * (1 + change) + 0.08 * (change > 0.1)).stands_out == stands_out
+    assert warm_up(5) == 0 and warm_up(9) == 3 and warm_up(60) == 10
+
+
+def test_a_rank_that_comes_last_to_all_collectives_of_one_run_is_named() -> None:
+    even, late = (arrivals(turn) for turn in ((0, 1), (1, 1)))
+    (found,) = last_ranks(schedules(even, late))
+    assert (found.run, found.ranks) == ("B", (1,))
+    assert found.title.startswith("rank 1 comes last to 30 of 30 collectives in B, and to 15 of 30")
+    assert last_ranks(schedules(late, late)) == () == last_ranks(schedules(even, even))
+
+
+def arrivals(last: tuple[int, int]) -> ScheduleRows:
+    """Two ranks and 40 collectives, in which the ranks of `last` come last in turn, 5 ms behind the other."""
+    rows = [
+        {"rank": rank, "record_id": at, "group": 0, "seq": at, "op": "all_reduce", "is_p2p": False, "peer": None,
+         "duration_ns": 1_000_000 if last[at % 2] == rank else 6_000_000, "started_ns": None, "completed_ns": None}
+        for rank in (0, 1) for at in range(40)
+    ]  # fmt: skip
+    return ScheduleRows(nothing()[0], pl.DataFrame(rows, infer_schema_length=None), ())
+
+
+def schedules(a: ScheduleRows, b: ScheduleRows) -> ScheduleComparison:
+    nobody = np.zeros(0, np.int64)
+    return ScheduleComparison(a, b, GroupMatching(nobody, nobody, (), ()), {}, ())
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])

@@ -27,6 +27,10 @@ Saving = Callable[[RunComparison, Path], Path]
 """Writes the Markdown report of a comparison below a directory, and returns the new file."""
 
 
+VIEW_NAMES = ("answer", "lanes", "series", "map", "scatter")
+"""The pages in the order of their keys, from 1."""
+
+
 @dataclass(frozen=True)
 class ComparedView:
     """All that the screen shows, made before it opens."""
@@ -34,6 +38,8 @@ class ComparedView:
     whole: WholeComparison
     lanes: PairedLanes | None
     save: Saving | None = None
+    pages: tuple[str, ...] = VIEW_NAMES
+    """Those of `VIEW_NAMES` for which the runs have data."""
 
     @property
     def found(self) -> RunComparison:
@@ -75,10 +81,6 @@ def shown(text: str) -> str:
     return plain(hide(text))
 
 
-VIEW_NAMES = ("answer", "lanes", "series", "map", "scatter")
-"""The pages in the order of their keys, from 1."""
-
-
 class ComparedPage(Page):
     """A page of the comparison. Digits open its neighbours, and escape goes back to the answer."""
 
@@ -109,7 +111,8 @@ class ComparedPage(Page):
 
     def hints(self, *, every: bool = False) -> list[Hint]:
         """The keys of the page, then those of the views; `every` adds what only the help tells."""
-        views = [Hint(str(key), str(key), name) for key, name in enumerate(VIEW_NAMES, 1) if name != self.title_text]
+        pages = [name for name in self.view.pages if name != self.title_text]
+        views = [Hint(str(key), str(key), name) for key, name in enumerate(VIEW_NAMES, 1) if name in pages]
         common = [HELP, Hint("q", "q", "quit")]
         if not every:
             # escape leads to the answer, too
@@ -202,7 +205,8 @@ class PartPage(ComparedPage, ListPage):
         self.part = view.part(part)
         self._rows = part_rows(view, part)
         self._found = self._rows
-        self._target = {"schedule": "lanes", "values": "series"}.get(part, "")
+        target = {"schedule": "lanes", "values": "series"}.get(part, "")
+        self._target = target if target in view.pages else ""
 
     @property
     def title_text(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -61,7 +61,8 @@ class ComparisonApp(RankscopeApp):
         from rankscope.features.comparison.page.compared_view import ComparedView
 
         self.post_message(Progressed(Progress(0, 0, "arranging the lanes")))
-        self.post_message(Compared(ComparedView(whole, paired_lanes(whole), self._save)))
+        view = ComparedView(whole, paired_lanes(whole), self._save)
+        self.post_message(Compared(replace(view, pages=known_pages(view))))
 
     @on(Compared)
     def _compared(self, event: Compared) -> None:
@@ -103,6 +104,14 @@ class ComparisonApp(RankscopeApp):
             self.pop_screen()
         if kind is not None:
             self.push_screen(kind(view, self.options, target))
+
+
+def known_pages(view: ComparedView) -> tuple[str, ...]:
+    """The names of the pages for which the runs have data."""
+    from rankscope.features.comparison.page.compared_view import VIEW_NAMES
+
+    kinds = ((name, _page_kind(name)) for name in VIEW_NAMES)
+    return tuple(name for name, kind in kinds if kind is None or not kind.missing(view))
 
 
 def _page_kind(name: str) -> type[TargetPage] | None:

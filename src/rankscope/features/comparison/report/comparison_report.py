@@ -9,8 +9,8 @@ from typing import Any
 from rankscope import __version__
 from rankscope.analysis.host_stacks import own_frames
 from rankscope.features.comparison.report.sides_section import (
+    answer_text,
     gate_blocks,
-    gate_headline,
     gate_json,
     groups_json,
     metric_json,
@@ -88,11 +88,11 @@ def _head_sections(found: RunComparison) -> Iterator[Section]:
     """The gate, the headline with the runs, and the answer of each part."""
     if found.gate:
         checks = [(check.outcome, check.budget, hide(check.reason)) for check in found.gate]
-        yield Section(gate_headline(found.gate), (Records(head=(), rows=checks, labelled=True),))
+        yield Section(hide(answer_text(found)), (Records(head=(), rows=checks, labelled=True),))
     runs = [(run.label, f"{hide(run.title)}: {hide(run.verdict)}") for run in found.runs[:MOST_RUNS]]
     left = len(found.runs) - MOST_RUNS
     more = f"({left:,} more runs in the JSON report)" if left > 0 else ""
-    yield Section(hide(found.headline), (Records(head=(), rows=runs, labelled=True, more=more),))
+    yield Section("" if found.gate else hide(found.headline), (Records(head=(), rows=runs, labelled=True, more=more),))
     rows = [
         (label, hide(text))
         for part in found.parts
@@ -127,7 +127,7 @@ def comparison_markdown(found: RunComparison) -> str:
 
 
 def _blocks(found: RunComparison) -> Iterator[str]:
-    yield f"# {_inline(found.headline)}"
+    yield f"# {_inline(answer_text(found))}"
     for block in gate_blocks(found.gate):
         yield from markdown_block(block)
     runs = [(run.label, hide(run.title), f"{run.world_size or 'unknown'}", hide(run.verdict)) for run in found.runs]

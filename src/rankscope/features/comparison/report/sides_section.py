@@ -36,6 +36,11 @@ def gate_headline(checks: Sequence[GateCheck]) -> str:
     return f"gate passed: {plural(len(checks), 'budget')} kept"
 
 
+def answer_text(found: RunComparison) -> str:
+    """The answer in one sentence: that of the gate, if there is one, with what differs whatever the budgets say."""
+    return f"{gate_headline(found.gate)}; {found.headline}" if found.gate else found.headline
+
+
 def groups_lines(comparison: RunComparison) -> Iterator[tuple[str, str]]:
     """Label and text of the lines on several runs, for people."""
     groups = comparison.groups

@@ -16,15 +16,12 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.host_stacks import own_frames
+from rankscope.features.comparison.option_roles import option_role
 from rankscope.features.comparison.rules.model import DETERMINISM, CauseAction, ComparedRun, Hypothesis
 from rankscope.features.comparison.rules.part_words import parting_title
 from rankscope.features.comparison.rules.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
 from rankscope.features.comparison.rules.series_comparison import CommonSeries, SeriesComparison, SeriesDifference
-from rankscope.features.comparison.rules.settings_differences import (
-    SettingChange,
-    SettingsComparison,
-    option_role,
-)
+from rankscope.features.comparison.rules.settings_differences import CODE, SettingChange, SettingsComparison
 from rankscope.features.comparison.rules.tensor_differences import TensorComparison
 from rankscope.features.comparison.rules.time_comparison import (
     WARM_UP,
@@ -55,7 +52,11 @@ CAUSES: Mapping[str, str] = {
     "scale": "gradients of another scale: averaging, clipping, or the divisor of a sum",
     "event": "an event at that step: a skipped step, a retry, other data from there on",
     "small-change": "a small real change",
-    "code": "the program took another path: other code, another option, or a branch that depends on rank or data",
+    "code": "other code",
+    "version": "another version of a package",
+    "world-size": "another number of ranks",
+    "accumulation": "another number of micro-batches in a step",
+    "option": "an option of which nothing else is known",
     "mesh": "another order of pipeline stages, or another mesh",
     "slow-rank": "one rank is slow",
     "data-loader": "the data loader is late",
@@ -64,15 +65,31 @@ CAUSES: Mapping[str, str] = {
 }
 """Kinds of cause, in words."""
 MOST_SETTINGS = 3
-ROUNDING_ROLES = ("order", "kernel", "precision")
-START_ROLES = ("seed", "data", "dropout", "initial-values", "batch", "model", "precision", "order")
+MOST_FILES = 6
+"""Most files of the job's code that are named."""
+ROUNDING_ROLES = ("order", "kernel", "precision", "accumulation", "world-size", "version")
+START_ROLES = (
+    "seed", "data", "dropout", "initial-values", "batch", "model", "precision", "world-size", "accumulation", "order",
+    "kernel",
+)  # fmt: skip
 START = ("seed", "initial-values", "data", "dropout")
 UPDATE = ("lr", "optimizer", "data")
-_OF_KERNELS = re.compile(r"CUBLAS|CUDNN|NVTE|TF32|DETERMINISTIC|version:|gpus|cpu-model", re.IGNORECASE)
+ROUNDING = ("order", "kernel")
+"""Roles whose changes only round otherwise."""
+_CODE = ("option", "code", "version")
+_OTHER_DATA = ("world-size", "accumulation", *_CODE)
+_OTHER_SCHEDULE = ("batch", "accumulation", "world-size", "order", "model", *_CODE)
+EXPLAINING = (*START_ROLES, "lr", "optimizer", "optimizer-state", "code", "version", "option")
+"""Roles whose changes may make other values; the last ones tell least of what changed."""
+UNTOLD = "untold"
+"""The id of the answer that nothing recorded tells the cause."""
+_OF_KERNELS = re.compile(r"CUBLAS|CUDNN|NVTE|TF32|DETERMINISTIC|gpus|cpu-model|OMP_|MKL_|threads", re.IGNORECASE)
 """Settings that choose kernels; the others that decide results choose the order of sums."""
+_SYMPTOMS = re.compile(r"random states?\b.*|batch of step \d+")
+"""Settings that show what the job drew or read: a consequence, unless nothing else differs."""
 _OF_NUMBERS = {
     "torch.seed": "seed",
-    "random state": "seed",
+    "torch.threads": "kernel",
     "batch of step": "data",
     "torch.matmul_precision": "precision",
     "torch.default_dtype": "precision",
@@ -134,19 +151,60 @@ class Grounds(NamedTuple):
         return difference.last_equal is not None and difference.last_equal == min(steps, default=None)
 
     def changes(self, roles: Sequence[str]) -> list[SettingChange]:
-        """The options and settings that differ and are such a cause, in the order of the roles."""
+        """The options and settings that differ and are such a cause, in the order of the roles.
+
+        What a run drew or read counts only where no option, seed or code explains it.
+        """
         role_pairs = [(role_of(change), change) for change in self.settings.changes if change.counts]
+        causes = [pair for pair in role_pairs if not _SYMPTOMS.fullmatch(pair[1].name)]
+        role_pairs = causes if any(role in EXPLAINING for role, _ in causes) else role_pairs
         return [change for role in roles for role_found, change in role_pairs if role_found == role]
+
+    @property
+    def code_told(self) -> bool:
+        """Whether both runs tell their code."""
+        return all(run.dataset.settings["name"].str.starts_with(CODE).any() for run in self.runs)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether both runs tell their code or options of known effect, so that it is known what is equal in them."""
+        return self.code_told or bool(self.equal) or any(change.option for change in self.settings.changes)
+
+    def refuted(self, change: SettingChange) -> str:
+        """Why a change cannot be the cause of the first difference of values; "" if it can."""
+        role, first = role_of(change), self.first
+        tensor = self.tensors.differences[0] if self.tensors is not None and self.tensors.differences else None
+        if role in ("lr", "optimizer") and tensor is not None and tensor.is_before_update:
+            return "the values differ before the first update, which it changes"
+        if role == "initial-values" and self.tensors is not None and self.tensors.equal_start:
+            return self.tensors.equal_start
+        if first is None or tensor is not None:
+            return ""
+        if role in ("lr", "optimizer") and first.is_first and first.step <= 1 and first.name in ("loss", "grad_norm"):
+            return f"{first.name} of the first step differs, which no update reaches"
+        is_soon = first.step <= 1 if first.last_equal is None else first.step == first.last_equal + 1
+        is_low = any(half in self.equal.get("precision", "").lower() for half in ("16", "half", "8"))
+        if role in ROUNDING and first.onset == "real" and is_soon and not is_low:
+            return f"the first difference, {first.relative:.1e}, is larger than rounding"
+        return ""
 
 
 def role_of(one: SettingChange) -> str:
     """The kind of cause that a change of this setting is; "" where it is none of them."""
     if one.option:
         role = option_role(one.option)
-        return role.role if role is not None else ""
-    if one.name in ("world size", "mesh", "ranks of a host"):
+        if role is not None:
+            return role.role
+        return "option" if one.weight == "option" else ""
+    if one.name == "world size":
+        return "world-size"
+    if one.name in ("mesh", "ranks of a host"):
         return "order"
-    if one.weight != "repeatability":
+    if one.name.startswith(CODE):
+        return "code"
+    if one.name.startswith("version:"):
+        return "version"
+    if one.weight != "repeatability" or one.name.startswith("random state"):
         return ""
     recorded = next((role for begin, role in _OF_NUMBERS.items() if one.name.startswith(begin)), None)
     if recorded is not None:
@@ -160,7 +218,9 @@ def value_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     if batch is not None and (first is None or batch.step <= first.step):
         said = f"the hash of the batch differs first at step {batch.step}"
         experiment = "Print which samples each batch has, in both runs."
-        yield from by_changes(grounds, ("seed", "data", "batch"), said) or [of_kinds(("data",), (said,), experiment)]
+        yield from by_changes(grounds, ("seed", "data", "batch"), said, others=_OTHER_DATA) or [
+            of_kinds(("data",), (said,), experiment)
+        ]
         return
     if rate is not None and rate.relative > _LEAST_RATE and (first is None or rate.step <= first.step):
         yield from _rate(grounds, rate)
@@ -191,6 +251,7 @@ def _by_onset(grounds: Grounds, first: SeriesDifference) -> Iterator[Hypothesis]
         experiment = "Log exact values (TensorBoard or wandb, or print with 9 digits), and run both again."
         yield Hypothesis(f"unresolved:{id_of(kinds)}", cause, (said,), (), experiment, kinds)
     elif first.ratio is not None and first.name == "grad_norm":
+        yield from by_changes(grounds, ("batch", "accumulation", "world-size", "precision"), said)
         yield _scale(first, max(grounds.world_sizes))
     elif first.onset != "real":
         yield from _rounding(grounds, first, said)
@@ -206,10 +267,21 @@ def _by_onset(grounds: Grounds, first: SeriesDifference) -> Iterator[Hypothesis]
         yield of_kinds(("event",), (f"{said}; step {first.last_equal} is equal",), experiment)
 
 
-def by_changes(grounds: Grounds, roles: Sequence[str], said: str, against: Sequence[str] = ()) -> list[Hypothesis]:
-    """One cause for each option or setting that differs and may be the cause."""
-    causes, changed = [], grounds.changes(roles)
+def by_changes(
+    grounds: Grounds, roles: Sequence[str], said: str, against: Sequence[str] = (), others: Sequence[str] = EXPLAINING
+) -> list[Hypothesis]:
+    """One cause for each option or setting that differs and that nothing recorded refutes: those of `roles`, which fit
+    best, come before those of `others`."""
+    causes = []
+    changed = [
+        change for change in grounds.changes(tuple(dict.fromkeys((*roles, *others)))) if not grounds.refuted(change)
+    ]
+    code = [change for change in changed if role_of(change) == "code"]
+    changed = [change for change in changed if change not in code[1:]]
     for change in changed[:MOST_SETTINGS]:
+        if change in code:
+            causes.append(_other_code(grounds, code, said, against))
+            continue
         role, effect = role_of(change), change.effect.rstrip(".")
         speaks_for = (said, *([f"{change.name}: {effect}"] if effect else []))
         others = [f"{other.name} differs, too" for other in changed if other is not change][:1]
@@ -221,6 +293,39 @@ def by_changes(grounds: Grounds, roles: Sequence[str], said: str, against: Seque
     return causes
 
 
+def _other_code(
+    grounds: Grounds, changes: Sequence[SettingChange], said: str, against: Sequence[str] = ()
+) -> Hypothesis:
+    """Other code as one cause: commit, uncommitted changes and files of the job that differ."""
+    files = [change.name.removeprefix(f"{CODE}file ") for change in changes if change.name.startswith(f"{CODE}file ")]
+    rest = [change.shown for change in changes if not change.name.startswith(f"{CODE}file ")]
+    named = ", ".join(files[:MOST_FILES]) + (f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else "")
+    cause = f"{CAUSES['code']}: {named or rest[0]}"
+    shown = (*([f"these files differ: {named}"] if named else []), *rest, *grounds.runs[1].code_changes)
+    experiment = "Run A again with the code of B, and change nothing else."
+    return Hypothesis("code", cause, (said, *shown), tuple(against), experiment, ("code",))
+
+
+def untold(grounds: Grounds, said: str, against: Sequence[str] = ()) -> Hypothesis:
+    """The answer where all that is recorded is equal or refuted, or where nothing of it is recorded."""
+    symptoms = tuple(change.shown for change in grounds.settings.changes if _SYMPTOMS.fullmatch(change.name))[
+        :MOST_SETTINGS
+    ]
+    out = [f"{change.shown}: {why}" for change in grounds.changes(EXPLAINING) if (why := grounds.refuted(change))]
+    if not grounds.is_told:
+        cause = "the records do not tell it: they hold neither options nor code of both runs"
+        experiment = "Record both runs: python -m rankscope.capture --numbers every=1 -o DIR train.py ..."
+    else:
+        names = {change.name for change in grounds.settings.changes}
+        is_code_told = grounds.code_told and not any(name.startswith(CODE) for name in names)
+        what = "data or a kernel differs" if is_code_told else "code, data or a kernel differs"
+        same = (
+            "no option that differs explains it" if out else "same options and code" if is_code_told else "same options"
+        )
+        cause, experiment = f"{same}; {what}: record modules", _RECORD
+    return Hypothesis(UNTOLD, cause, (said, *symptoms), tuple(dict.fromkeys((*against, *out))), experiment, ())
+
+
 def _rate(grounds: Grounds, rate: SeriesDifference) -> Iterator[Hypothesis]:
     """Another learning rate, which acts from its step on."""
     first = grounds.first
@@ -230,7 +335,7 @@ def _rate(grounds: Grounds, rate: SeriesDifference) -> Iterator[Hypothesis]:
         return
     against = (f"{first.name} of the same step differs, which that update does not reach",) if early and first else ()
     experiment = "Run A again with the learning rate of B."
-    yield from by_changes(grounds, ("lr",), said, against) or [of_kinds(("lr",), (said,), experiment, against)]
+    yield from by_changes(grounds, ("lr",), said, against, _CODE) or [of_kinds(("lr",), (said,), experiment, against)]
 
 
 def _start(grounds: Grounds, said: str) -> Iterator[Hypothesis]:
@@ -240,17 +345,20 @@ def _start(grounds: Grounds, said: str) -> Iterator[Hypothesis]:
     yield from changed
     if changed:
         return
+    is_alike, norms = _parameters(grounds)
+    is_other = bool(norms) and not is_alike
+    # parameters that are known to be others are evidence; without it any cause would be a guess
+    left = tuple(kind for kind in ("seed", "initial-values") if kind not in grounds.equal)
+    if is_other and left and not (grounds.tensors is not None and grounds.tensors.equal_start):
+        experiment = "Print seed and a norm of the parameters before the first step in both runs."
+        yield of_kinds(left, (said, norms), experiment)
+        return
     out = {role: grounds.equal[role] for role in START if role in grounds.equal}
     if grounds.is_equal("batch_hash"):
         out["data"] = "the hashes of the batches are equal"
-    is_alike, norms = _parameters(grounds)
     if is_alike:
         out["initial-values"] = norms
-    kinds = START if is_alike or not norms else ("seed", "initial-values")
-    left = tuple(kind for kind in kinds if kind not in out) or ("code",)
-    experiment = "Print seed, batch hash and a norm of the parameters before the first step in both runs."
-    speaks_for = (said, norms) if norms and not is_alike else (said,)
-    yield of_kinds(left, speaks_for, experiment, tuple(dict.fromkeys(out.values())))
+    yield untold(grounds, said, tuple(out.values()))
 
 
 def _parameters(grounds: Grounds) -> tuple[bool, str]:
@@ -282,8 +390,11 @@ def _update(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[Hy
     for role, name in (("lr", "lr"), ("data", "batch_hash")):
         if grounds.is_equal(name):
             out[role] = f"{name} is equal in all steps"
-    left = tuple(role for role in UPDATE if role not in out) or ("code",)
-    yield of_kinds(left, (said,), _EXPERIMENTS["lr"], tuple(out.values()))
+    left = tuple(role for role in UPDATE if role not in out)
+    if grounds.is_told or not left:
+        yield untold(grounds, said, tuple(out.values()))
+    else:
+        yield of_kinds(left, (said,), _EXPERIMENTS["lr"], tuple(out.values()))
 
 
 def _restart(grounds: Grounds, first: SeriesDifference, said: str) -> Hypothesis:
@@ -321,6 +432,9 @@ def _rounding(grounds: Grounds, first: SeriesDifference, said: str) -> Iterator[
         libraries = {str(name) for run in (schedule.a, schedule.b) for name in run.rows["library"].unique().to_list()}
         if "nccl" in libraries and not grounds.settings.compared:
             against.append("the settings of NCCL are not compared: it may have chosen another algorithm")
+    if small and grounds.is_told:
+        yield untold(grounds, said, against)
+        return
     kinds = ("kernel", *(["order"] if against else []), *(["small-change"] if small else []))
     against += ["a small real change looks alike at this size"] if small else []
     experiment = "Run A twice: if it differs from itself as much, it does not repeat (rankscope repro --determinism)."
@@ -406,11 +520,14 @@ def tensor_causes(grounds: Grounds) -> Iterator[Hypothesis]:
     if changed:
         return
     out = tuple(grounds.equal[kind] for kind in first.kinds if kind in grounds.equal and kind not in kinds)
+    if len(kinds) > 1 and grounds.is_told:
+        yield untold(grounds, f"{said}{f'; {first.reason}' if first.reason else ''}", out)
+        return
     cause = one_of(kinds) if kinds else _UNTOLD
     experiment = _EXPERIMENTS[kinds[0]] if kinds else _JUDGE if first.is_root else _RECORD
     evidence = (said, *((first.reason,) if first.reason else ()))
     action = DETERMINISM if kinds[:1] == ("kernel",) else None
-    yield Hypothesis(id_of(kinds) or "untold", cause, evidence, out, experiment, kinds, action=action)
+    yield Hypothesis(id_of(kinds) or UNTOLD, cause, evidence, out, experiment, kinds, action=action)
 
 
 _TOLD = 0.5
@@ -428,6 +545,11 @@ def hypotheses(grounds: Grounds) -> tuple[Hypothesis, ...]:
     first = (*schedule, *values) if happened else (*values, *schedule)
     has_kinds = bool(tensors) and bool(tensors[0].kinds)
     first = (*tensors, *first) if has_kinds else (*first, *tensors)
+    if not first:
+        first = tuple(by_changes(grounds, (), "no other difference is recorded"))
+    if grounds.is_told:
+        # one of several kinds is a guess where options and settings are known
+        first = (*(cause for cause in first if len(cause.kinds) == 1), *(c for c in first if len(c.kinds) != 1))
     seen: dict[str, Hypothesis] = {}
     for cause in (*first, *_of_times(grounds), *_of_settings(grounds)):
         seen.setdefault(cause.id, cause)
@@ -453,7 +575,7 @@ _SCHEDULE_CAUSES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "peer": (CAUSES["mesh"], ("mesh",), "Print rank, stage and mesh at the start of both runs, and compare."),
 }
 _OTHER_PATH = (
-    CAUSES["code"],
+    "the program took another path: other code, another option, or a branch that depends on rank or data",
     ("code",),
     "Compare code and options of both runs at that line; run A with the commit and the options of B.",
 )
@@ -467,7 +589,9 @@ def _of_schedule(grounds: Grounds) -> Iterator[Hypothesis]:
     # those that other evidence tells, too, have the id of their kind
     cause_id = f"schedule:{first.aspect}" if first.aspect in ("size", "data-size", "dtype") else id_of(kinds)
     speaks_for, speaks_against = [f"A: {first.call_a.shown}, B: {first.call_b.shown}"], list[str]()
-    yield from by_changes(grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0])
+    yield from by_changes(
+        grounds, kinds if kinds != ("code",) else ("order", "model", "optimizer"), speaks_for[0], others=_OTHER_SCHEDULE
+    )
     if first.aspect == "earlier":
         said = parting_title(grounds.schedule, first, (first.rank,))
         yield Hypothesis(cause_id, cause, (said,), (), experiment, kinds)
@@ -528,7 +652,7 @@ def _of_times(grounds: Grounds) -> Iterator[Hypothesis]:
         experiment = f"Run the slower job with {who} on another host or device."
         yield of_kinds(("slow-rank",), (said, f"in {'B' if in_b else 'A'} {late_text}"), experiment, ranks=slow)
         return
-    yield from by_changes(grounds, ("data-loader",), said)
+    yield from by_changes(grounds, ("data-loader",), said, others=())
     yield from _late_hosts(grounds, step, said, in_b, place)
     changed = [change for change in grounds.settings.changes if change.weight in ("speed", "behaviour", "place")]
     speaks_for = (said, *(change.shown for change in changed[:MOST_SETTINGS]))
@@ -641,14 +765,18 @@ def _turns(run: ScheduleRows, rank: int) -> Floats:
 
 def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
     parts = grounds.schedule is not None and bool(grounds.schedule.partings)
-    real = [one for one in grounds.series.differences if one.onset == "real"]
-    for one in [one for one in grounds.settings.changes if one.weight == "repeatability"][:MOST_SETTINGS]:
-        against = []
-        if parts and not one.name.startswith("version:"):
+    decisive = [
+        change
+        for change in grounds.settings.changes
+        if change.weight == "repeatability" and not _SYMPTOMS.fullmatch(change.name) and role_of(change) != "code"
+    ]
+    for one in decisive[:MOST_SETTINGS]:
+        against = [why] if (why := grounds.refuted(one)) else []
+        if parts and role_of(one) in ROUNDING:
             against.append("the schedules differ, which the order of sums does not change")
-        if real and not one.name.startswith("version:"):
-            against.append("the first difference of values is larger than rounding")
         effect = one.effect or "it changes the order of sums or the kernels"
         cause = f"{one.name} differs, and decides results: {effect}".rstrip(".")
         experiment = _ONE_CHANGE.format(name=one.name)
-        yield Hypothesis(change_id(one), cause, (one.shown,), tuple(against), experiment, action=action_of(one))
+        role = role_of(one)
+        kinds = (role,) if role else ()
+        yield Hypothesis(change_id(one), cause, (one.shown,), tuple(against), experiment, kinds, action=action_of(one))

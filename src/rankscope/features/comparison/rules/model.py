@@ -164,6 +164,8 @@ class ComparedRun:
     """Files with series that could not be read, each with the reason."""
     options: RunOptions = field(default_factory=RunOptions)
     """Options of the trainer, as its logs and configuration files tell them."""
+    code_changes: tuple[str, ...] = ()
+    """Files that git names between the commit of the first run and that of this one; empty if it cannot tell."""
 
 
 @dataclass(frozen=True)

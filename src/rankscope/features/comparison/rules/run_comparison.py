@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from rankscope.features.comparison.option_roles import current_roles
 from rankscope.features.comparison.rules.hypotheses import Grounds, hypotheses
 from rankscope.features.comparison.rules.model import (
     ComparedPart,
@@ -42,6 +43,7 @@ from rankscope.features.comparison.rules.settings_differences import (
     compare_options,
     compare_settings,
     equal_roles,
+    with_command,
     with_options,
 )
 from rankscope.features.comparison.rules.tensor_differences import TensorComparison, compare_tensors
@@ -85,9 +87,11 @@ def compared_pair(a: ComparedRun, b: ComparedRun) -> Grounds:
     schedule = None if all(sizes) and sizes[0] != sizes[1] else compare_schedules(a.dataset, b.dataset)
     common = common_series([a.series, b.series])
     times = with_traced_times(compare_times(schedule, *common.tables), a, b)
-    options = compare_options(a.options, b.options)
+    told = [with_command(run.options, run.dataset) for run in (a, b)]
+    options = compare_options(*told)
     notes = [f"{label}: {note}" for label, run in (("A", a), ("B", b)) for note in run.options.notes]
-    settings = with_options(compare_settings(a, b), options, notes)
+    _, problem = current_roles()
+    settings = with_options(compare_settings(a, b), options, [*notes, *([problem] if problem else [])])
     resumed = (*a.options.resumed, *b.options.resumed)
     series, equal = compare_series(*common.tables, resumed=resumed), equal_roles(options.pairs)
     tensors = compare_tensors(a.dataset, b.dataset)

@@ -459,13 +459,19 @@ def _check(budget: Budget, found: RunComparison) -> GateCheck:
     change, sure = sign * metric.effect / size, None if end is None else sign * end / size
     several = len(metric.values_a) + len(metric.values_b) > 2
     # of one run against one, times count from 3 % on, outside their interval
-    counts = metric.kind == "loss" or (change >= LEAST_CHANGE and (sure is None or sure > 0))
+    answer = next((part for part in found.parts if part.name == "durations"), None)
+    is_time = metric.kind in ("step", "part") and answer is not None
+    stands_out = not is_time or any(difference.kind == "durations-differ" for difference in found.differences)
+    counts = metric.kind == "loss" or (change >= LEAST_CHANGE and (sure is None or sure > 0) and stands_out)
     failed = sure is not None and sure > limit if several else change > limit and counts
     reason = f"{metric.name} {change_text(metric)}{f' ({interval_text(metric)})' if metric.low is not None else ''}"
     if not failed and several and metric.smallest_effect is not None and metric.smallest_effect > limit:
         reason += f"; this many runs show {smallest_text(metric)} or more"
-    if not failed and not several and change > limit:
-        reason += "; of one run a side only 3 % and more counts"
+    if not several and change > limit and counts is False:
+        if answer is not None and is_time and not answer.is_compared:
+            return GateCheck(budget.text, "unmeasured", f"{reason}; {answer.answer}: too few steps for a budget")
+        noise = f"; {answer.name}: {answer.answer}" if answer is not None and is_time else ""
+        reason += f"{noise}; of one run a side only 3 % and more counts, of steps that are apart"
     return GateCheck(budget.text, "failed" if failed else "passed", reason)
 
 

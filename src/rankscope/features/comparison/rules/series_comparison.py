@@ -168,12 +168,12 @@ def _first_difference(rows: pl.DataFrame, restarts: set[int]) -> SeriesDifferenc
     relative = abs(value_a - value_b) / abs(value_a) if is_sized else float("inf")
     # the relative size of the last digits of both
     digits = 2 * float(of_a[at] + of_b[at]) / max(abs(value_a), 1e-300)
-    # b / a over the first steps from there on, if it is constant and not 1
+    # b / a over the first steps from there on, if it is constant, and not 1 by more than digits and rounding tell
     ratio, ones, others = None, a[at : at + _FACTOR_STEPS], b[at : at + _FACTOR_STEPS]
     if len(ones) == _FACTOR_STEPS and np.all(np.isfinite(ones) & np.isfinite(others) & (ones != 0)):
         middle, spread = float(np.median(others / ones)), float(np.ptp(others / ones))
         is_constant = middle and spread <= _FACTOR_SPREAD * abs(middle) < 1e6
-        ratio = middle if is_constant and abs(middle - 1) > max(2 * spread, ROUNDING) else None
+        ratio = middle if is_constant and abs(middle - 1) > max(2 * spread, 2 * digits, REAL) else None
     resolved = exact or (digits < REAL if relative > REAL else digits <= ROUNDING)
     size: Onset = "real" if relative > REAL else "rounding" if relative <= ROUNDING else "undecided"
     is_real = ratio is not None or (at == 0 and relative - digits > _SOON)

@@ -8,12 +8,15 @@ import hashlib
 import json
 import math
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
 from pathlib import PurePosixPath
-from typing import Literal, NamedTuple
+from typing import NamedTuple
+
+import polars as pl
 
 from rankscope.analysis.places import known_hosts
 from rankscope.analysis.settings_comparison import (
@@ -28,15 +31,15 @@ from rankscope.analysis.settings_comparison import (
     process_settings,
     rule_of,
 )
+from rankscope.features.comparison.option_roles import Weight, option_role, plain_name
 from rankscope.features.comparison.rules.model import ComparedRun
+from rankscope.features.series.read.run_options import command_options
+from rankscope.parsers.sidecar import COMMAND
 from rankscope.schema import Dataset
 from rankscope.schema.option_sources import OptionSource, OptionTree, RunOptions
 from rankscope.text.secrets import HIDDEN, hide, is_secret, value_of
 from rankscope.text.wording import plural, rank_ranges, ranks_text
 
-Weight = Literal["repeatability", "behaviour", "speed", "option", "place", "unknown"]
-"""Possible effects of another value: results need not repeat; the job may behave differently or only be slower; it is
-an option of the trainer of which nothing else is known; it runs in another place; nothing is known."""
 WEIGHTS: tuple[Weight, ...] = ("repeatability", "behaviour", "speed", "option", "place", "unknown")
 COUNTED: tuple[Weight, ...] = WEIGHTS[:4]
 """Weights that make two runs different."""
@@ -124,6 +127,8 @@ def compare_settings(a: ComparedRun, b: ComparedRun) -> SettingsComparison:
     return SettingsComparison(tuple(changes), compared)
 
 
+CODE = "code "
+"""Begins the names of settings that tell the code of a process: its commit, its own files."""
 _OF_STEP = re.compile(r"(.+) of step (\d+)")
 """Names of settings that each step has anew: hashes of batches and of random states."""
 
@@ -188,7 +193,7 @@ def _change(name: str, rule: SettingRule | None, pairs: Mapping[int, tuple[Value
     # these are known to decide the order of sums or the choice of kernels
     packed = any(name == pack.name for pack in pack_rules())
     harmful = rule is not None and rule.harm == "result"
-    named = ORDER_NAME.fullmatch(name) or _REPEATABILITY.fullmatch(name) or name.startswith("version:")
+    named = ORDER_NAME.fullmatch(name) or _REPEATABILITY.fullmatch(name) or name.startswith(("version:", CODE))
     if packed or harmful or named:
         weight: Weight = "repeatability"
     elif rule is None or rule.harm == "evidence":
@@ -382,11 +387,12 @@ def compare_options(a: RunOptions, b: RunOptions) -> OptionComparison:
         for source in list(rest_a):
             if counts[0][key(source)] == counts[1][key(source)] == 1:
                 other = next(one for one in rest_b if key(one) == key(source))
-                certain = source.is_file and other.is_file
+                # a command line holds all that is not the default
+                certain = (source.is_file and other.is_file) or source.name == COMMAND
                 pairs += (pair._replace(certain=certain) for pair in tree_pairs(source.tree, other.tree))
                 rest_a.remove(source)
                 rest_b.remove(other)
-    known = {_plain_name(pair.path) for pair in pairs}
+    known = {plain_name(pair.path) for pair in pairs}
     left: list[str] = []
     for label, rest, others in (("A", rest_a, b.sources), ("B", rest_b, a.sources)):
         values = {name: value for other in others for name, value in _flat(other).items()}
@@ -404,15 +410,10 @@ def compare_options(a: RunOptions, b: RunOptions) -> OptionComparison:
     return OptionComparison(tuple(pairs), tuple(left))
 
 
-def _plain_name(path: str) -> str:
-    """A name in the spelling that command lines and files share."""
-    return path.replace("-", "_").lower()
-
-
 def _flat(source: OptionSource) -> dict[str, tuple[str, OptionTree]]:
     """Paths and values of a source by plain name."""
     found = ((pair.path, pair.a) for pair in tree_pairs(source.tree, source.tree))
-    return {_plain_name(path): (path, value) for path, value in found if not isinstance(value, Absent)}
+    return {plain_name(path): (path, value) for path, value in found if not isinstance(value, Absent)}
 
 
 def shown_value(path: str, value: OptionTree | Absent) -> str:
@@ -453,61 +454,6 @@ def _is_ambiguous(text: str) -> bool:
     return True
 
 
-class OptionRole(NamedTuple):
-    """A group of options with one effect."""
-
-    role: str
-    """The cause that a change of such an option is: one of `hypotheses.CAUSES`, "" where it is none."""
-    weight: Weight
-    names: re.Pattern[str]
-    effect: str
-
-
-def _role(role: str, weight: Weight, effect: str, *names: str) -> OptionRole:
-    return OptionRole(role, weight, re.compile(f"(?:.*[._])?(?:{'|'.join(names)})"), effect)
-
-
-ROLES = (
-    _role("data", "behaviour", "other batches, or other order of them",
-          r"data_?(?:loader_?|sampler_?|shuffle_?)?seed|shuffle_?seed|sampler_?seed|shuffle\w*|data_?order|sampler\w*"),
-    _role("seed", "behaviour", "other random numbers: initial values, order, dropout",
-          r"(?:[a-z]+_)?seeds?|random_state"),
-    _role("dropout", "behaviour", "other activations are left out, from the first step on",
-          r"\w*dropout\w*|\w*drop_?path\w*|stochastic_depth\w*|[a-z]+_pdrop|\w*drop_prob"),
-    _role("lr", "behaviour", "other sizes of updates",
-          r"(?:\w+_)?lr(?:_\w+)?|(?:\w+_)?learning_?rate(?:_\w+)?|\w*warm_?up\w*|\w*scheduler\w*",
-          r"decay_(?:iters|steps|type|ratio)"),
-    _role("order", "repeatability", "sums are taken in another order, or over other parts",
-          r"\w*bucket\w*|\w*(?:tensor|pipeline|context|expert|data|sequence)_(?:model_)?parallel\w*",
-          r"\w*parallel(?:ism)?_(?:degree|size)|[tpcde]p(?:_size|_degree)?|fsdp\w*|zero_?stage|\w*shard\w*",
-          r"gradient_accumulation\w*|grad_accum\w*|accumulate_grad\w*|micro_?batch_?size|\w*reduce_(?:dtype|scatter)\w*",
-          r"\w*(?:num|nproc|nnodes)_?(?:nodes|gpus|devices)\w*|nproc_per_node|nnodes|devices"),
-    _role("kernel", "repeatability", "other kernels, which round otherwise or do not repeat",
-          r"\w*determinis\w*|\w*attn_?impl\w*|\w*attention_(?:impl\w*|backend|softmax\w*)|\w*flash\w*|sdpa\w*",
-          r"\w*fused\w*|\w*fusion\w*|\w*compile\w*|\w*benchmark|\w*tf32\w*|\w*float32_matmul\w*"),
-    _role("precision", "behaviour", "another precision",
-          r"\w*(?:bf16|fp16|fp8)\w*|(?:\w*_)?amp(?:_\w+)?|\w*dtype\w*|\w*precision\w*|\w*loss_scale\w*"),
-    _role("optimizer", "behaviour", "other updates from equal gradients",
-          r"optim(?:izer)?(?:[._](?:name|type))?|(?:adam_?)?beta_?[12s]?|betas|\w*weight_decay|wd",
-          r"(?:adam_?)?eps(?:ilon)?|\w*momentum|\w*clip\w*|\w*max_(?:grad_)?norm"),
-    _role("initial-values", "behaviour", "other initial values",
-          r"init(?:_\w+)?|\w*init_(?:std|method|range)\w*|\w*initializer\w*"),
-    _role("optimizer-state", "behaviour", "a resumed run without its optimizer's state",
-          r"no_load_(?:optim|rng)|reset_optim\w*|load_optim\w*|override_opt\w*|finetune",
-          r"(?:no_)?(?:load|restore)_optimizer\w*"),
-    _role("data", "behaviour", "other data",
-          r"\w*data_?(?:path|set|dir|file|root|mix|blend)\w*|\w*train_(?:data|file|split)\w*|tokenizer\w*|\w*vocab\w*",
-          r"split|data|dataset[._]\w+"),
-    _role("batch", "behaviour", "batches of another size",
-          r"\w*batch_?size\w*|\w*(?:seq|sequence|context|block|max)_?len(?:gth)?s?|block_size|max_position\w*",
-          r"tokens_per_\w+"),
-    _role("model", "behaviour", "another model",
-          r"(?:num_|n_)?(?:layers?|heads?|embd|experts?)|hidden_size|ffn_\w+|\w*hidden_\w*|d_model|model(?:[._]\w+)?",
-          r"model_name\w*|activation\w*|moe_\w+|n_kv_heads|\w*_dim|\w*lora\w*(?:[._]\w+)?"),
-    _role("data-loader", "speed", "another speed of the data loader",
-          r"\w*num_workers|\w*prefetch\w*|\w*pin_memory|\w*persistent_workers"),
-)  # fmt: skip
-"""The first that fits a name counts."""
 _OF_ONE_RUN = re.compile(
     r"(?:.*[._])?(?:(?:\w*_)?(?:output|log|logging|save|dump|run|trace|tensorboard|tb|wandb|ckpt|checkpoint|work|cache|exp|experiment)_?"
     r"(?:dir|directory|folder|path|name|id|file|root)|save|(?:exp|experiment|job|run)(?:_?(?:name|id|uuid|tag))?|uuid|"
@@ -519,12 +465,6 @@ _OF_ONE_RUN = re.compile(
 """Options of one run, one process or one place: a rerun has other values."""
 
 
-def option_role(path: str) -> OptionRole | None:
-    """The role of an option, by its path; None where nothing is known of it."""
-    name = _plain_name(_INDEX.sub("", path))
-    return next((one for one in ROLES if one.names.fullmatch(name)), None)
-
-
 def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
     """The options that differ, one change for each path. An option that one run does not have is "unset" there."""
     for pair in pairs:
@@ -534,7 +474,7 @@ def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
         only = "B" if pair.a is Absent.ABSENT else "A" if pair.b is Absent.ABSENT else ""
         if role is not None:
             weight = role.weight
-        elif _OF_ONE_RUN.fullmatch(_plain_name(_INDEX.sub("", pair.path))):
+        elif _OF_ONE_RUN.fullmatch(plain_name(_INDEX.sub("", pair.path))):
             weight = "place"
         else:
             weight = "unknown" if only and not pair.certain else "option"
@@ -543,12 +483,31 @@ def option_changes(pairs: Sequence[OptionPair]) -> Iterator[SettingChange]:
         yield SettingChange(PREFIX + name, weight, (values,), role.effect if role is not None else "", name, only)
 
 
+def with_command(options: RunOptions, dataset: Dataset) -> RunOptions:
+    """The options of a run with those of the command line of its lowest rank, as its process told it."""
+    told = dataset.settings.filter(pl.col("name") == COMMAND).sort("rank", nulls_last=True)
+    if told.is_empty():
+        return options
+    command = told["value"][0]
+    tree: dict[str, OptionTree] = {} if command.startswith("-") else {"script": PurePosixPath(_program(command)).name}
+    tree |= {plain_name(name.strip("-")): value for name, value in command_options(command)}
+    return options._replace(sources=(*options.sources, OptionSource(COMMAND, tree, is_file=False)))
+
+
+def _program(command: str) -> str:
+    """The first word of a command line."""
+    try:
+        return (shlex.split(command) or [""])[0]
+    except ValueError:
+        return command.split(" ", maxsplit=1)[0]
+
+
 def with_options(
     settings: SettingsComparison, options: OptionComparison, notes: Sequence[str] = ()
 ) -> SettingsComparison:
     """Settings with the options of the trainer among them."""
     changes = sorted(
-        [*settings.changes, *option_changes(options.pairs)], key=lambda change: WEIGHTS.index(change.weight)
+        [*settings.changes, *_told_once(option_changes(options.pairs))], key=lambda change: WEIGHTS.index(change.weight)
     )
     both = sum(Absent.ABSENT not in (pair.a, pair.b) for pair in options.pairs)
     return settings._replace(
@@ -557,6 +516,16 @@ def with_options(
         left=(*settings.left, *options.left),
         notes=tuple(notes),
     )
+
+
+def _told_once(changes: Iterator[SettingChange]) -> Iterator[SettingChange]:
+    """The changes without those that a second source of the run tells of the same option: a log and a command line."""
+    known = set[tuple[object, ...]]()
+    for change in changes:
+        key = plain_name(change.option.rpartition(".")[2]), change.changes
+        if key not in known or "." in change.option:
+            yield change
+        known.add(key)
 
 
 def equal_roles(pairs: Sequence[OptionPair]) -> dict[str, str]:

@@ -48,6 +48,8 @@ class TensorDifference:
     """Kinds of cause, of `hypotheses.CAUSES`, of which it is one; empty if nothing recorded tells."""
     reason: str
     """The ground of the kinds, as a part of a sentence."""
+    is_before_update: bool = False
+    """Whether it is in the first step of the job, before the optimizer acts."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class TensorComparison:
     is_ranked: bool = True
     alone: tuple[int, int] = (0, 0)
     """Tensors that only A has, and only B, of ranks and steps that both recorded."""
+    equal_start: str = ""
+    """Words for equal parameters of the first step, before any update; empty if they differ or are not recorded."""
     parting: RunDifference | None = None
     """The first operation of which only one of the two recorded the input."""
 
@@ -84,7 +88,22 @@ def compare_tensors(a: Dataset, b: Dataset) -> TensorComparison | None:
         frozenset(pair.wrong.select(PLACE).unique().rows()),
         tensors.is_ranked,
         (alone.height - only_b, only_b),
-        pair.parting(alone),
+        equal_start=_equal_start(tensors.table),
+        parting=pair.parting(alone),
+    )
+
+
+def _equal_start(table: pl.DataFrame) -> str:
+    """Words for equal parameters of step 0: those of modules, or all that one rank broadcasts to the others."""
+    start = table.filter(pl.col("step") == 0)
+    parameters = start.filter(pl.col("site") == "parameter")
+    if parameters.height:
+        return "the parameters of the first step are equal" if parameters["equal"].all() else ""
+    # names and sizes are broadcast as integers
+    is_float = pl.col("dtype").cast(pl.String).str.contains("(?i)^(?:b?f|float|bfloat)")
+    sent = start.filter((pl.col("site") == "collective") & (pl.col("op").cast(pl.String) == "broadcast") & is_float)
+    return (
+        "what one rank broadcasts in the first step is equal: parameters" if sent.height and sent["equal"].all() else ""
     )
 
 
@@ -116,7 +135,8 @@ class _TensorPair:
         title = f"{self._subject(mine)}{who}{when}: {_size_text(row)}{inputs}"
         details = tuple(self._details(origin, reason))
         result = RunDifference("values-differ", title, ranks, details, stacks, step=row["step"])
-        return TensorDifference(result, tuple(row[name] for name in PLACE), origin.is_exact, kinds, reason)
+        is_early = row["step"] == 0 and row["site"] != "optimizer"
+        return TensorDifference(result, tuple(row[name] for name in PLACE), origin.is_exact, kinds, reason, is_early)
 
     def parting(self, alone: pl.DataFrame) -> RunDifference | None:
         """The first operation between ranks that stands in one run only; outputs may be lost for other reasons."""
@@ -193,6 +213,8 @@ class _TensorPair:
         if "dropout" in (one.first["name"] or "").lower():
             return ("dropout",), "its input is equal, and a dropout draws random numbers"
         if one.first["site"] == "collective":
+            if one.first["op"] == "broadcast":
+                return self._weight_kinds(one.first, "what one rank broadcasts to the others differs")
             within = self._is_rounding(one)
             if within is None:
                 within = is_small(one.first)
@@ -247,6 +269,9 @@ class _TensorPair:
         """Kinds for tensors of which it is not known what made them: by the step."""
         if row["site"] == "parameter":
             return self._weight_kinds(row, "the parameter differs before the step")
+        if row["op"] == "broadcast":
+            # parameters and buffers: what they hold was made before
+            return self._weight_kinds(row, "what one rank broadcasts to the others differs")
         known = {"data"} if self._of_step(row, "batch").height else set[str]()
         first, *others = self._steps
         if row["step"] == first == 0:

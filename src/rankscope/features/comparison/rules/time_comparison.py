@@ -29,6 +29,9 @@ LEAST_CHANGE = 0.03
 LEAST_RANKED, LEAST_ABOVE, LEAST_FEW_CHANGE = 10, 0.9, 0.05
 """From so many steps on, and below `LEAST_STEPS`, steps stand apart if this share of all pairs of a step of each run
 lies the same way, and the medians are so far apart, and by `APART` times the changes between quarters of either run."""
+LEAST_APART_CHANGE = 0.1
+"""The same distance of the medians for fewer than `LEAST_RANKED` steps that are all apart: at noise of 3 % and a rank
+correlation of 0.6 fewer than 1 % of equal pairs are."""
 LEAST_APART, APART = 5, 1.5
 """Fewest steps of a trace that may stand apart from those of the other run, and the distance of the medians for that,
 in ranges of the steps of one run. Of 3,000 pairs of equal runs of 5 steps with noise of 3 %, 0 to 2 % do up to a rank
@@ -143,7 +146,8 @@ def compare_times(
     if schedule is None:
         return TimeComparison(tuple(steps), ())
     steps = steps or list(_periods(schedule))
-    return TimeComparison(tuple(steps), () if schedule.apart else tuple(_collectives(schedule)))
+    collectives = () if schedule.apart else tuple(_collectives(schedule))
+    return TimeComparison(tuple(steps), collectives, stragglers=last_ranks(schedule))
 
 
 def time_ratio(name: str, a: Floats, b: Floats) -> TimeRatio:
@@ -177,11 +181,17 @@ def own_drift(values: Floats) -> float:
 def stand_apart(a: Floats, b: Floats) -> bool:
     """Whether the values of one side lie above those of the other, and the medians much further apart than they do.
 
-    Of fewer than `LEAST_RANKED` values all must lie above; of more some may be pauses.
+    Where each value of one side lies above each of the other, they are apart if the medians are by `LEAST_FEW_CHANGE`
+    (`LEAST_APART_CHANGE` of the fewest) and by the range that the steadier side has. Of `LEAST_RANKED` values and more,
+    some may be pauses.
     """
     if min(len(a), len(b)) < LEAST_APART:
         return False
     change = abs(float(np.median(b) / np.median(a)) - 1)
+    least = LEAST_FEW_CHANGE if min(len(a), len(b)) >= LEAST_RANKED else LEAST_APART_CHANGE
+    steadier = min(float(np.ptp(one) / np.median(one)) for one in (a, b))
+    if above_share(a, b) == 1 and change >= max(least, steadier):
+        return True
     if min(len(a), len(b)) >= LEAST_RANKED:
         drift = max(own_drift(a), own_drift(b))
         return change >= max(LEAST_FEW_CHANGE, APART * drift) and above_share(a, b) >= LEAST_ABOVE
@@ -219,8 +229,8 @@ def block_length(values: Floats) -> int:
 
 
 def warm_up(count: int) -> int:
-    """The number of first steps of a run that are left out: no more than a third of all."""
-    return min(WARM_UP, count // 3)
+    """The number of first steps of a run that are left out: no more than a third, so that `LEAST_APART` are left."""
+    return min(WARM_UP, count // 3, max(0, count - LEAST_APART))
 
 
 def _periods(schedule: ScheduleComparison) -> Iterator[TimeRatio]:
@@ -270,6 +280,66 @@ def period_of(codes: Ints) -> int:
         if np.mean(recent[shift:] == recent[:-shift]) >= _REGULAR:
             return shift
     return 0
+
+
+LEAST_LAST, LAST, SELDOM_LAST, LEAST_LATE_S = 30, 0.97, 0.5, 1e-3
+"""Collectives of a rank that tell who comes last; the share of them in which a straggler does, and that in which it
+does in the other run at most; and the seconds by which the others wait more for it on average."""
+
+
+def last_ranks(found: ScheduleComparison) -> tuple[OwnStraggler, ...]:
+    """The rank that comes last to all collectives of all ranks in one run, and not in the other.
+
+    Members leave a collective together, so who comes last has the shortest time in it; clocks need not agree. Where
+    dumps have no durations, nothing is told.
+    """
+    if found.apart or not all(_has_durations(run) for run in (found.a, found.b)):
+        return ()
+    sides = [_arrivals(run) for run in (found.a, found.b)]
+    if any(side.is_empty() for side in sides):
+        return ()
+    both = sides[0].join(sides[1], on="rank", suffix="_b")
+    stragglers = []
+    for label, own, other in (("A", "", "_b"), ("B", "_b", "")):
+        slow = both.filter(
+            (pl.col(f"count{own}") >= LEAST_LAST) & (pl.col(f"count{other}") >= LEAST_LAST)
+            & (pl.col(f"last{own}") >= LAST * pl.col(f"count{own}"))
+            & (pl.col(f"last{other}") <= SELDOM_LAST * pl.col(f"count{other}"))
+            & (pl.col(f"late{own}") - pl.col(f"late{other}") >= LEAST_LATE_S)
+        )  # fmt: skip
+        for row in slow.iter_rows(named=True):
+            rank, late = row["rank"], row[f"late{own}"] * 1e3
+            title = (
+                f"rank {rank} comes last to {row[f'last{own}']} of {row[f'count{own}']} collectives in {label}, and to "
+                f"{row[f'last{other}']} of {row[f'count{other}']} in the other run"
+            )
+            details = (f"the others wait {late:.3g} ms for it on average",)
+            stragglers.append(OwnStraggler(label, (rank,), title, details))
+    return tuple(stragglers)
+
+
+def _arrivals(run: ScheduleRows) -> pl.DataFrame:
+    """rank, count, last, late: collectives of at least two members, in how many of them the rank comes last, and for
+    how many seconds the others wait for it on average over all."""
+    ns = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns")).alias("ns")
+    call = ["group", "seq"]
+    rows = run.rows.lazy().filter(~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null())
+    timed = rows.select("rank", "group", "seq", ns).filter(pl.col("ns") > 0)
+    # after the first ones: ranks begin apart
+    later = timed.filter(pl.col("seq").rank("dense").over("rank", "group") > WARM_UP)
+    known = later.with_columns(
+        members=pl.len().over(call), first=pl.col("ns") == pl.col("ns").min().over(call),
+        wait=(pl.col("ns").max() - pl.col("ns").min()).over(call) / 1e9,
+    ).filter(pl.col("members") > 1)  # fmt: skip
+    return (
+        known.group_by("rank")
+        .agg(
+            pl.len().alias("count"), pl.col("first").sum().alias("last"),
+            (pl.col("wait") * pl.col("first")).mean().alias("late"),
+        )
+        .sort("rank")
+        .collect()
+    )  # fmt: skip
 
 
 def matched_times(found: ScheduleComparison) -> pl.DataFrame:

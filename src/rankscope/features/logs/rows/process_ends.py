@@ -18,12 +18,14 @@ from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.sidecar import Sidecar
-from rankscope.schema.tables import MESSAGES
+from rankscope.schema.tables import MESSAGES, SETTINGS
 
 if TYPE_CHECKING:
     from rankscope.features.logs.read.c10d.known_errors import KnownErrors
 
 KIND = "process-end"
+CODE_SOURCE = "capture"
+"""Source of settings that sidecars tell."""
 END_WORDS = {
     "exit": "came to the end of its program",
     "exception": "an exception ended it",
@@ -46,7 +48,21 @@ def add_ends(tables: dict[str, pl.DataFrame], sources: Sequence[SourceFile], run
     if ends:
         tables["messages"] = with_ends(tables.get("messages"), ends, sources, run.errors)
     add_earlier(tables, noted_ends(sources, run.attempt, run.errors))
+    if any(_card(source).settings for _, source in ends.values()):
+        rows = code_rows(ends)
+        tables["settings"] = pl.concat([tables["settings"], rows]) if "settings" in tables else rows
     return sidecar_world(ends) if ends else 0
+
+
+def code_rows(ends: Ends) -> pl.DataFrame:
+    """Rows of `settings` that tell the code of processes: command line, commit, files and packages."""
+    cards = [(place, _card(source)) for place, source in ends.values()]
+    rows = [
+        (card.rank, card.host or None, card.pid, name, value, CODE_SOURCE, place, None)
+        for place, card in cards
+        for name, value in card.settings
+    ]
+    return pl.DataFrame(rows, schema=SETTINGS, orient="row")
 
 
 def noted_ends(sources: Sequence[SourceFile], attempt: int, errors: str | None) -> dict[int, Row]:

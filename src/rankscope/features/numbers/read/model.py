@@ -176,7 +176,7 @@ HEADER_SETTINGS = {"torch": "version:torch", "level": "numbers level", "every": 
 MOST_SETTINGS = 512
 MOST_STEPS = 4
 """Steps of a file whose random states are kept: the first ones tell whether two runs began alike."""
-_PARTS = {"rng": "random state ", "environment": ""}
+_PARTS = {"rng": "random state ", "environment": "", "code": ""}
 """Beginnings of the names of settings in an object of that key. Others are of torch, or variables."""
 
 
