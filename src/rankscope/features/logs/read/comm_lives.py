@@ -292,6 +292,8 @@ _OTHERS = (
     ("net-plugin", re.compile(r"NET/Plugin: Loaded net plugin (.{1,100})")),
     ("bootstrap", re.compile(r"Bootstrap ?: Using (.{1,200})")),
     ("sockets", re.compile(r"NET/Socket ?: Using (.{1,400})")),
+    ("gpu-direct", re.compile(r"GPU Direct RDMA ((?:Disabled|Enabled) for .{1,100})")),
+    ("channels", re.compile(r"(\d{1,4} coll channels, .{1,120})")),
     ("ib-devices", re.compile(r"NET/IB ?: (?:Using )?((?:\[\d|No device).{1,400}?)\.?$")),
 )
 

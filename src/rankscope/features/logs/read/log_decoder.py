@@ -24,7 +24,7 @@ from rankscope.features.logs.read.c10d.known_errors import WordScreen
 from rankscope.features.logs.read.c10d.tracebacks import FAR_LINES, NEAR_LINES, STEP_WORDS
 from rankscope.features.logs.read.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
 from rankscope.features.logs.read.comm_lives import CommTable, ProcessTable, WarningReader
-from rankscope.features.logs.read.folded_lines import WrappedMessages, is_cut_off, unfold_lines
+from rankscope.features.logs.read.folded_lines import LEFT_OUT, WrappedMessages, is_cut_off, unfold_lines
 from rankscope.features.logs.read.log_record import Event, Record, record_event, shown_text
 from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSetting
 from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
@@ -72,6 +72,8 @@ class LogDecoder:
         """The last line, its place and number, if it lacks its end."""
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block whose rest may be missing."""
+        self._transports = 0
+        """The number of transports that were taken."""
         self._plain = PlainLines(self._recognition.literals)
         self._training = TrainingLines()
         self._alert, self._stepping, self._silent, self._most_silent = False, False, 0, SILENT_LINES
@@ -105,6 +107,7 @@ class LogDecoder:
         self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
+        self._take_transports(padded, whole, offset)
         self._unended = None
         if rest:
             last = pl.Series([rest.decode("utf-8", "replace")])
@@ -122,6 +125,9 @@ class LogDecoder:
         places = np.asarray(which, np.int64)
         words = pl.Series([t.replace(NO_BREAK, b" ").decode("utf-8", "replace") for t in texts], dtype=pl.String)
         self._training.add(words, self._line + places, self._block + starts[places].astype(np.int64))
+        for k in words.str.contains(LEFT_OUT).arg_true().to_list():
+            record = Record(self._block + int(starts[which[k]]), self._line + which[k], shown_text(words[k]), torn=True)
+            self._events.add([record_event("text-cut", record)])
         for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts, words), strict=True)):
             if telling:
                 for above in lines_above(texts, k, read):
@@ -297,6 +303,16 @@ class LogDecoder:
         if pair is not None:
             self._setting(process, pair, record)
         return pair is not None
+
+    def _take_transports(self, padded: bytearray, size: int, offset: int) -> None:
+        """Takes transports of channels that no earlier block has, with the first line of each."""
+        for transport in [*self._shapes.transports][self._transports :]:
+            kind = "/GDRDMA" if transport.endswith("/GDRDMA") else f" via {transport}"
+            begin = padded.find(kind.encode(), PAD_BYTES, PAD_BYTES + size)
+            at = max(begin, PAD_BYTES)
+            line = self._line + padded.count(b"\n", PAD_BYTES, at)
+            self._setting(-1, ("transport", transport), Record(offset + at - PAD_BYTES, line, ""))
+        self._transports = len(self._shapes.transports)
 
     def _cut(self, process: int, message: str, record: Record) -> bool:
         """Takes a line with only the beginning of an operation: it counts if its communicator is clear."""

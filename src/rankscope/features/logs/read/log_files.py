@@ -180,6 +180,7 @@ _SIGNS = (
     b"(raylet", b"ray.exceptions", b"[launch.py", b"died unexpectedly", b"died, exit code", b"  exitcode  : ",
     b"Root Cause (first", b"store based barrier", b"NVRM: ", b"oom-kill", b"Kill process", b"Killed process",
     b"NVSMI LOG", b"hca_id:", b"# Port counters", b"Health Monitor Report", b"SXid (", b"mlx5_core ", b"amdgpu ",
+    b"PCIe Bus Error", b": AER: ",
     b"NIC Link is Down", b"what(): ", b"terminate called", b"missing ranks", b"atchdog timeout", b"hit an exception",
     b"RAS Monitor Mode", b"noticed that process", b"RankID:", b"most recent call first):", b"most recent call last):",
     b"Fatal Python error: ", b"/handler/dump_traceback", b"/handler/pyspy_dump", b"py dump for PID",
@@ -188,7 +189,8 @@ _SIGNS = (
     b"__graph_breaks", b"hit config.", b"] HCCL(", b"actor is dead because", b"the device handle for",
     b"initialize NVML", b" Aborted ",
     b" Killed ", b"(core dumped)", b"OOMKilled", b"PBS: job killed: ", b"TERM_MEMLIMIT: ", b"TERM_RUNLIMIT: ",
-    b"memory summary, device ID",
+    b"memory summary, device ID", b"STRAGGLER DETECTION WARNING: ", b"GPU relative performance:",
+    b"GPU individual performance:",
 )  # fmt: skip
 """Words of lines that may tell of a job. Looking for each is three times as fast as one expression of all."""
 _SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}\)?: |Thread \d{1,19} \((?:active|idle)")
@@ -210,7 +212,8 @@ _ENDS = re.compile(
     r"|\[(?:INFO|WARNING|ERROR)\] \[launch\.py:\d{1,6}:|slurmstepd: error: "
     r"|NVRM: (?:Xid |The NVIDIA GPU |GPU \S{7,20}: GPU has )"
     r"|=+NVSMI LOG=+|hca_id:\s|# Port counters: "
-    r"|\|? ?Health Monitor Report|nvidia-nvswitch\d{1,3}: SXid \(PCI:|(?:mlx5_core|amdgpu) [0-9a-f]{4}:[0-9a-f]{2}:"
+    r"|\|? ?Health Monitor Report|nvidia-nvswitch\d{1,3}: SXid \(PCI:"
+    r"|(?:mlx5_core|amdgpu|pcieport|nvidia|nvme) [0-9a-f]{4}:[0-9a-f]{2}:"
     r"|(?:\[PID: \d{1,10}\] \S{1,40} )?(?:\w{1,60}\()?E[A-Z]\d{4}\)?: |\[ERROR\] HCCL\(\d{1,10},"
     r"|mpirun\S{0,20} noticed that process rank \d"
     r"|(?:Unhandled exception: \S{1,80} |\s{0,8})what\(\): "
@@ -232,6 +235,7 @@ _ENDS = re.compile(
     r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
     r"|\s*(?:[Rr]eason:|\"reason\":)\s+\"?OOMKilled\b|(?:[\w.\-]{1,253} +)?\d{1,3}/\d{1,3} +OOMKilled\b"
     r"|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
+    r"|STRAGGLER DETECTION WARNING: Some GPUs |(?:\[NeMo .{1,100}\] ?)?\s{0,8}GPU (?:relative|individual) performance:\s*$"
     r"|\|\s{1,60}PyTorch \w{2,8} memory summary, device ID \d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )

@@ -97,7 +97,7 @@ class LogLine:
     def part(self) -> str:
         """The device that a line about hardware names: "the GPU at 0000:5d:00"; else ""."""
         values = self.values
-        kind = {"gpu": "GPU", "switch": "NVSwitch", "port": "port"}.get(str(values.get("device")), "")
+        kind = {"gpu": "GPU", "switch": "NVSwitch", "port": "port", "pcie": "PCIe device"}.get(str(values.get("device")), "")
         if not self.is_hardware or not kind:
             return ""
         if values.get("bus"):
@@ -139,6 +139,16 @@ class LogEvidence:
     def dataset(self) -> Dataset:
         """The tables of the job."""
         return self.facts.dataset
+
+    def is_cut(self, lines: Iterable[LogLine]) -> bool:
+        """Whether the text of any of these lines lacks a part: what a rank printed there is not here."""
+        files = self.cut_files
+        return bool(files) and any(line.file in files for line in lines)
+
+    @cached_property
+    def cut_files(self) -> frozenset[int]:
+        """The files whose text ends within a message, or says that a part of it was left out."""
+        return frozenset(line.file for line in self.lines if line.kind == "text-cut")
 
     @property
     def world(self) -> int:
@@ -400,6 +410,10 @@ def _device(line: LogLine) -> str | None:
     return None if line.device is None else f"GPU {line.device}"
 
 
+_PLACES = re.compile(r"\[([A-Z_]+\d+(?: [A-Z_]+\d+)*)\]")
+"""How SGLang names a process whose rank its places do not tell: `[DP1 TP2]`."""
+
+
 def _process(line: LogLine) -> str:
     label = str(line.values.get("label") or "").strip(" :|")
     local = line.values.get("local_rank")
@@ -412,6 +426,8 @@ def _process(line: LogLine) -> str:
     name = (
         f"process {line.pid}{beside}"
         if line.pid is not None
+        else f"the process {places[1]}"
+        if (places := _PLACES.fullmatch(label)) is not None
         else f"the process behind {label}"
         if label
         else unnumbered
