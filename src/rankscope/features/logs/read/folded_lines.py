@@ -107,7 +107,7 @@ class _BlockTexts:
     def continues(self, at: int) -> bool:
         """Whether a line can be the rest of the line above."""
         text = self.of(at) if at < self.count else ""
-        if not text.strip():
+        if not text.strip() or any(begins.search(text) for begins, _ in _STEP_ENDS):
             return False
         return not _begins(text) or (_STEP_PART.match(text) is not None and "|" in self.of(at - 1))
 

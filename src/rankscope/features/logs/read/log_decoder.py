@@ -99,6 +99,7 @@ class LogDecoder:
         if rows is not None:
             slow[rows.line[taken]] = False
         said = self._unheard.many(lines, slow, (offset, self._line))
+        self._take_transports(padded, whole, offset)
         with memoryview(padded) as view:
             which = np.flatnonzero(slow)
             bounds = zip(starts[which].tolist(), ends[which].tolist(), strict=True)
@@ -107,7 +108,6 @@ class LogDecoder:
         self._unheard.keep(said)
         if rows is not None:
             self._operations.many(rows, taken, known, (offset, self._line))
-        self._take_transports(padded, whole, offset)
         self._unended = None
         if rest:
             last = pl.Series([rest.decode("utf-8", "replace")])
@@ -212,6 +212,7 @@ class LogDecoder:
             return False
         message = text[at + 11 :].rstrip(b"\r\n")
         kind = self._shapes.kind(message)
+        self._new_transports(offset, number)
         front = self._fronts.of(text[: at + 1], offset)
         if front is None:
             return False
@@ -271,6 +272,8 @@ class LogDecoder:
         ignored = "channels" if message.startswith(CHANNEL_STARTS) else "tuning" if TUNING_SIGN in message else ""
         if ignored:
             self.counts[ignored] += 1
+            self._shapes.kind(message.encode())
+            self._new_transports(record.offset, record.line)
             return True
         return (
             ("opCount" in message and self._coll(process, message, record, found.device))
@@ -311,7 +314,14 @@ class LogDecoder:
             begin = padded.find(kind.encode(), PAD_BYTES, PAD_BYTES + size)
             at = max(begin, PAD_BYTES)
             line = self._line + padded.count(b"\n", PAD_BYTES, at)
-            self._setting(-1, ("transport", transport), Record(offset + at - PAD_BYTES, line, ""))
+            begin = padded.rfind(b"\n", PAD_BYTES, at) + 1 or PAD_BYTES
+            self._setting(-1, ("transport", transport), Record(offset + begin - PAD_BYTES, line, ""))
+        self._transports = len(self._shapes.transports)
+
+    def _new_transports(self, offset: int, line: int) -> None:
+        """Takes transports that the line at this place is the first to have."""
+        for transport in [*self._shapes.transports][self._transports :]:
+            self._setting(-1, ("transport", transport), Record(offset, line, ""))
         self._transports = len(self._shapes.transports)
 
     def _cut(self, process: int, message: str, record: Record) -> bool:

@@ -1,9 +1,7 @@
 """Reports of nvidia-resiliency-ext (NVRx) on slow GPUs: its warnings, and its tables of scores from 0 to 1.
 
-    STRAGGLER DETECTION WARNING: Some GPUs have worse relative performance. Affected ranks: {3}
-    GPU relative performance:
-     Worst performing 5/16 ranks:
-      Rank=3 Node=node-a Score=0.61
+A warning names ranks ("Affected ranks: {3}", "[76, 13]"). A table has a title, then the worst and the best ranks, one a
+line: `Rank=3 Node=node-a Score=0.61`.
 
 Source: the straggler callback of nvidia_resiliency_ext and of Megatron Bridge. A score is relative to the fastest rank
 in the same window, or individual: to the best of the same rank so far.
