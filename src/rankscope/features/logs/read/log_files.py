@@ -190,7 +190,7 @@ _SIGNS = (
     b"initialize NVML", b" Aborted ",
     b" Killed ", b"(core dumped)", b"OOMKilled", b"PBS: job killed: ", b"TERM_MEMLIMIT: ", b"TERM_RUNLIMIT: ",
     b"memory summary, device ID", b"STRAGGLER DETECTION WARNING: ", b"GPU relative performance:",
-    b"GPU individual performance:",
+    b"GPU individual performance:", b" Diagnostics ===", b" in comm 0x",
 )  # fmt: skip
 """Words of lines that may tell of a job. Looking for each is three times as fast as one expression of all."""
 _SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}\)?: |Thread \d{1,19} \((?:active|idle)")
@@ -235,6 +235,7 @@ _ENDS = re.compile(
     r"|Input/output mismatch in the collective sequence number: \d|hanging ranks: [\[{(]?\d"
     r"|\s*(?:[Rr]eason:|\"reason\":)\s+\"?OOMKilled\b|(?:[\w.\-]{1,253} +)?\d{1,3}/\d{1,3} +OOMKilled\b"
     r"|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
+    r"|=== (?:NCCL|RAS) Diagnostics ===|\[(?:OK|INFO|WARN|ERROR|FAIL)\] .{1,1000} in comm 0x[0-9a-f]"
     r"|STRAGGLER DETECTION WARNING: Some GPUs |(?:\[NeMo .{1,100}\] ?)?\s{0,8}GPU (?:relative|individual) performance:\s*$"
     r"|\|\s{1,60}PyTorch \w{2,8} memory summary, device ID \d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
