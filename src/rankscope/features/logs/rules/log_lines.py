@@ -447,6 +447,7 @@ def _tasks(line: LogLine) -> str:
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
 
 
+_OUT_OF_MEMORY = re.compile(r"\b(?:HIP|NPU|XPU|MUSA|MPS) out of memory")
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): (\d{1,4})(?:.{0,200}caused by previous Xid (\d{1,4}))?"
 )
@@ -462,6 +463,8 @@ _CHECK = re.compile(rf"enforce fail at [^\]]{{1,300}}\] (.{{1,{LONGEST_CHECK}}})
 def error_label(error: LogLine) -> str:
     """The name of a known error in the table, or the words of its id; with sizes or condition of a line of gloo."""
     name = str(error.values.get("title") or "") or " ".join(_WORDS.get(w, w) for w in error.pattern.split("-"))
+    if error.pattern == "cuda-out-of-memory" and (device := _OUT_OF_MEMORY.search(error.text)) is not None:
+        return device[0]
     if error.is_hardware and (xid := _XID.search(error.text)) is not None:
         after = f" after Xid {xid[3]}" if xid[3] else ""
         lost = f"{name}: " if error.pattern in ("gpu-lost", "ecc") else ""

@@ -45,7 +45,8 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 
 
 def events(record: Record) -> Iterator[Event]:
-    """The events in a record. Values of a death: `pid`, `host` and `name`, None if unknown."""
+    """The events in a record. Values of a death: `pid`, `host` and `name`, None if unknown; `framework`
+    of those that Ray tells."""
     text = record.text
     if any(word in text for word in _COMPILE_WORDS):
         yield from _compile_events(record)
@@ -55,7 +56,8 @@ def events(record: Record) -> Iterator[Event]:
     died = "A worker died or was killed while" in text or _DEAD in text
     if died and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
-        yield _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
+        made = _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
+        yield made._replace(values={**made.values, "framework": "ray"})
     elif (named := _NAMED_WORKER.search(text)) is not None:
         number = _NUMBER.search(named[1])
         made = _died(record, None, None, named[1])
