@@ -30,10 +30,11 @@ PATTERNS: dict[str, frozenset[str]] = {
     }),
     "watchdog": frozenset({"watchdog-stuck"}),
     "rendezvous": frozenset({
-        "store-timeout", "store-unreachable", "host-not-found", "host-unresolved", "rendezvous", "connection-refused",
+        "store-timeout", "store-unreachable", "host-not-found", "host-unresolved", "rendezvous", "rendezvous-lost",
+        "connection-refused",
         "connection-timeout", "no-route",
     }),
-    "port": frozenset({"port-in-use"}),
+    "port": frozenset({"port-in-use", "port-taken"}),
     "hardware": frozenset({
         "gpu-lost", "ecc", "xid", "sxid-fatal", "nvml", "fabric", "gpu-hang", "amdgpu-fault", "amdgpu-page-fault",
         "rocm-tool", "xpu-lost", "xpu-start",

@@ -418,6 +418,8 @@ def _process(line: LogLine) -> str:
     label = str(line.values.get("label") or "").strip(" :|")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
+    if not beside and (inner := _PLACES.search(label)) is not None:
+        beside = f" ({inner[1]})"
     part = line.part if line.pid is None else ""
     unnumbered = line.in_group or part or _tasks(line)
     unnumbered = unnumbered or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)

@@ -56,6 +56,10 @@ _AGENT = re.compile(r"[WEI]\d{4} [\d:.]{8,18} (\d{1,10}) torch/distributed/elast
 _LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
 _SPAWNED = re.compile(r"\bprocess (\d{1,6}) terminated with (?:signal (SIG[A-Z]{2,8})|exit code (\d{1,5}))")
 _WORKER = re.compile(r"Worker \S{1,80} pid (\d{1,10}) died, exit code: (-?\d{1,5})")
+_POD = re.compile(
+    r"(?:\[([\w.\-]{1,253})\] |\b[Cc]ommand |\b[Cc]ontainer (?:([\w.\-]{1,253}) )?)terminated with exit code \(?(\d{1,3})\)?"
+)
+"""What Flyte, kubectl and their like say of a container that ended."""
 _MPIRUN = re.compile(
     r" noticed that process rank (\d{1,7}) with PID (\d{1,10}) on node (\S{1,255}) exited on signal (\d{1,3})\b"
 )
@@ -144,6 +148,11 @@ def _child(record: Record) -> Event | None:
         made = _ended(record, -int(noticed[4]), None, int(noticed[2]) or None)
         # one process of mpirun is one rank wherever mpirun starts the ranks itself
         return made._replace(rank=int(noticed[1]), values={**made.values, "host": noticed[3]})
+    if (pod := _POD.search(text)) is not None:
+        code, name = int(pod[3]), pod[1] or pod[2]
+        # a shell adds 128 to the number of a signal
+        made = _ended(record, 128 - code if code > 128 else code, None, None)
+        return made._replace(values={**made.values, "label": name}) if name else made
     if (spawned := _SPAWNED.search(text)) is not None:
         code = int(spawned[3]) if spawned[3] else -_SIGNAL_BY_NAME.get(spawned[2], 0)
         return _ended(record, code, int(spawned[1]), None) if code else None
