@@ -220,7 +220,7 @@ _ENDS = re.compile(
     r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
     r"|(?:Worker|Engine core) (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)"
     r"|The actor is dead because its worker process has died\.|(?:Unable to determine the device handle for|Failed to "
-    r"initialize NVML: )|\S{1,200}: line \d{1,6}: {1,3}\d{1,10} (?:Aborted|Killed|Segmentation fault|Bus error)\b"
+    r"initialize NVML: )|\S{1,200}: line \d{1,6}: {1,8}\d{1,10} (?:Aborted|Killed|Segmentation fault|Bus error)\b"
     r"|(?:\w{1,60} )?[Ww]atchdog timeout \(self\."
     r"|(?:Waiting|Timed out initializing process group) in store based barrier |\w{1,40} hit an exception: Traceback "
     r"| {2}exitcode {2}: -?\d{1,5} +\(pid: \d{1,10}\)|Root Cause \(first observed failure\):"

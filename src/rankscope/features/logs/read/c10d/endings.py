@@ -68,7 +68,7 @@ _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
 _GOT_SIGNAL = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
 _SIGNAL_NAME = re.compile(r"(?:^|\] )Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
 _SHELL = re.compile(
-    r": line \d{1,6}: {1,3}(\d{1,10}) (Segmentation fault|Aborted|Bus error|Illegal instruction"
+    r": line \d{1,6}: {1,8}(\d{1,10}) (Segmentation fault|Aborted|Bus error|Illegal instruction"
     r"|Floating point exception"
     r"|Killed)\b"
 )
