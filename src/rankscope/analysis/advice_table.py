@@ -270,7 +270,10 @@ ADVICE: tuple[Advice, ...] = (
 MARKS: tuple[tuple[str, str], ...] = (
     ("sglang", r"(?i)sglang|\bself\.watchdog_timeout="),
     ("vllm", r"vllm|Vllm|VLLM|EngineCore"),
-    ("ray", r"\"framework\":\"ray\"|\(raylet|ray\.exceptions|ray::|/ray/_private/|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) "),
+    (
+        "ray",
+        r"\"framework\":\"ray\"|\(raylet|ray\.exceptions|ray::|/ray/_private/|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) ",
+    ),
     ("deepspeed", r"\[launch\.py:\d|deepspeed/launcher"),
     ("accelerate", r"accelerate/commands/launch"),
     ("mpirun", r"mpirun|mpiexec|prterun"),

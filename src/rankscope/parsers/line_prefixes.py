@@ -80,7 +80,7 @@ def _in_zone(made: Stamp, zone: str | None) -> Stamp:
     return made._replace(ns=made.ns - offset * _SECOND, is_utc=True)
 
 
-_HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[VDIWEF]\d{3,4} |\[default\d|NCCL version |E[A-Z]\d{4}: )"
+_HEAD = r"(?=[^\s:]+:\d+:\d+ |\[rank\d|\[[IWEF][ \d]|[VDIWEF]\d{3,4} |\[default\d|NCCL version )"
 """Text that must follow a prefix that could also be the text itself."""
 _STACK = (
     r"(?=(?:Current thread|Thread) 0x[0-9a-fA-F]|Stack \(most recent|Traceback for thread \d|Timeout \(\d{1,5}:\d\d:"

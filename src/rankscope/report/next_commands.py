@@ -91,7 +91,11 @@ def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKN
     parts.append(_next_run(dataset, situation, _commands(situation, told, "next", into), collects=collects))
     for number, (title, body) in enumerate(((title, body) for title, body in parts if body), 1):
         lines += ["", f"# {number}. {title}", *body]
-    lines += ["", *_group(finding), *(_comment(_size(dataset)) if dataset.is_sized and dataset.world_size else [])] if collects else []
+    lines += (
+        ["", *_group(finding), *(_comment(_size(dataset)) if dataset.is_sized and dataset.world_size else [])]
+        if collects
+        else []
+    )
     return "\n".join(lines) + "\n"
 
 

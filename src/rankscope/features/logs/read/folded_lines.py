@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from rankscope.features.logs.read import coll_lines, comm_lives
 from rankscope.features.logs.read.coll_lines import BlockLines
@@ -47,7 +48,7 @@ _TABLE_START = re.compile(r'[|+\-=#]|\s++(?!File "|what\(\): )')
 """Beginnings of lines that never continue in others: tables and code."""
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 _PAIRS = (("(", ")"), ("[", "]"))
-_STEP_PART = re.compile(r" {2,}[\d.][^|]{0,60}\|")
+_STEP_PART = re.compile(r"(?: {2,})?[\d.][^|]{0,60}\|")
 """The rest of a line of Megatron, whose columns begin with blanks."""
 _STEP_ENDS = (
     (re.compile(r"^(?:[^{]{0,200}\s)?\{['\"]\w{1,40}['\"]: ?['\"]?[\d.\-n]"), re.compile(r"['\"\d.\}naif]\}")),
@@ -186,9 +187,7 @@ def _begins_step(run: _FoldedLine) -> bool:
 def _is_step(run: _FoldedLine, cut: int) -> bool:
     """Whether the whole run is what a trainer prints for one step: a column that cuts a number then takes no blank."""
     front, behind = "".join(run.texts[: cut + 1]), "".join(run.texts[cut + 1 :])
-    return any(
-        begins.search(front) and not ends.search(front) and ends.search(behind) for begins, ends in _STEP_ENDS
-    )
+    return any(begins.search(front) and not ends.search(front) and ends.search(behind) for begins, ends in _STEP_ENDS)
 
 
 def _is_one_message(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
@@ -371,11 +370,22 @@ LEFT_OUT = (
     rf"(?:lines?|logs?|log lines|output|rows?|messages?|content)(?: (?:are|is|was|were|here))? {_OMITTED}[^.:]{{0,40}}"
     rf"|{_OMITTED} \d[\d,]{{0,12}} (?:lines?|characters|chars|bytes|[km]i?b)[^.:]{{0,40}})[>\])}}#*/~=.…\- \t]*"
     rf"|[<\[(]?[ ]?{_DOTS}[ ]?[>\])]?"
-    rf"|.{{0,400}}(?:Watchdog caught|\[E[^\]]{{0,80}}\.cpp:\d{{1,6}}\]).{{0,200}}(?:{_DOTS}|<snip>|[\[<(]{_OMITTED}[\])>])"
     r")[ \t]*\r?$"
 )
-"""A line that stands for others: `<snip>`, `[truncated]`, `...`, `(... 2,311 lines omitted ...)`; or a message of a
-watchdog that ends so."""
+"""A line that stands for others: `<snip>`, `[truncated]`, `...`, `(... 2,311 lines omitted ...)`."""
+_SHORTENED = rf"(?i)(?:{_DOTS}|<snip>|[\[<(]{_OMITTED}[\])>])[ \t]*\r?$"
+"""The end of a message whose rest is left out."""
+
+
+def left_out_lines(texts: pl.Series) -> list[int]:
+    """The places of lines that say that others, or the rest of a watchdog's message, are left out."""
+    watchdogs = texts.str.contains("Watchdog caught", literal=True)
+    places = texts.str.contains(LEFT_OUT)
+    if watchdogs.any():
+        places |= watchdogs & texts.str.contains(_SHORTENED)
+    return places.arg_true().to_list()
+
+
 _CUT_OFF = re.compile(
     r"\[(?:r(?:a(?:n(?:k(?:\d{0,7}(?:\](?::(?: ?\[(?:[IWEF][\d :.]{0,30}"
     r"(?:[\w./]{0,60}(?:\.cpp(?::\d{0,6})?)?)?)?)?)?)?)?)?)?)?)?$"

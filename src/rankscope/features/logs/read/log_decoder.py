@@ -24,10 +24,10 @@ from rankscope.features.logs.read.c10d.known_errors import WordScreen
 from rankscope.features.logs.read.c10d.tracebacks import FAR_LINES, NEAR_LINES, STEP_WORDS
 from rankscope.features.logs.read.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
 from rankscope.features.logs.read.comm_lives import CommTable, ProcessTable, WarningReader
-from rankscope.features.logs.read.folded_lines import LEFT_OUT, WrappedMessages, is_cut_off, unfold_lines
+from rankscope.features.logs.read.folded_lines import WrappedMessages, is_cut_off, left_out_lines, unfold_lines
 from rankscope.features.logs.read.log_record import Event, Record, record_event, shown_text
 from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSetting
-from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
+from rankscope.features.logs.read.packed_words import Mask, NcclHead, Places, nccl_head
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
 from rankscope.features.logs.read.ras_output import InspectorReader, RasReader
 from rankscope.features.logs.read.record_reader import NO_BREAK, RecordSplitter
@@ -123,18 +123,33 @@ class LogDecoder:
         """Takes lines of a block that are read one by one."""
         read: set[int] = set()
         places = np.asarray(which, np.int64)
-        words = pl.Series([t.replace(NO_BREAK, b" ").decode("utf-8", "replace") for t in texts], dtype=pl.String)
+        words = pl.Series([text.decode("utf-8", "replace") for text in texts], dtype=pl.String)
+        if words.str.contains(NO_BREAK.decode(), literal=True).any():
+            words = words.str.replace_all(NO_BREAK.decode(), " ", literal=True)
         self._training.add(words, self._line + places, self._block + starts[places].astype(np.int64))
-        for k in words.str.contains(LEFT_OUT).arg_true().to_list():
+        for k in left_out_lines(words):
             record = Record(self._block + int(starts[which[k]]), self._line + which[k], shown_text(words[k]), torn=True)
             self._events.add([record_event("text-cut", record)])
-        for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts, words), strict=True)):
-            if telling:
+        plain, telling = self._plain.many(texts, words)
+        others = np.flatnonzero(~plain).tolist()
+        at, k = 0, -1
+        while (k := k + 1) < len(texts):
+            if not (self._alert or self._stepping or self.ras.active):
+                # lines without an event matter only to what is open
+                while at < len(others) and others[at] < k:
+                    at += 1
+                following = others[at] if at < len(others) else len(texts)
+                self.counts["records"] += following - k
+                k = following
+                if k == len(texts):
+                    break
+            i, text = which[k], texts[k]
+            if telling[k]:
                 for above in lines_above(texts, k, read):
                     self.counts["records"] -= 1
                     self.line(texts[above], self._block + int(starts[which[above]]), self._line + which[above])
                 self._alert, self._silent, self._most_silent = True, 0, SILENT_LINES
-            elif plain and not self._matters(text):
+            elif plain[k] and not self._matters(text):
                 self.counts["records"] += 1
                 continue
             read.add(k)
@@ -424,12 +439,18 @@ class PlainLines:
         self._literals = literals
         self._screens: tuple[WordScreen, WordScreen] | None = None
 
-    def many(self, lines: Sequence[bytes], texts: pl.Series) -> tuple[list[bool], list[bool]]:
+    def many(self, lines: Sequence[bytes], texts: pl.Series) -> tuple[Mask, Mask]:
         """For each line, given with its text, whether it holds no event, and whether a word of the recogniser."""
         if len(lines) < FEWEST_LINES:
-            return [False] * len(lines), [True] * len(lines)
+            return np.zeros(len(lines), np.bool_), np.ones(len(lines), np.bool_)
         if self._screens is None:
-            self._screens = WordScreen(_SIGNS), WordScreen((*_EVENT_SIGNS, *self._literals()))
-        signs, telling = (screen.many(texts) for screen in self._screens)
-        rows = zip(signs, telling, lines, strict=True)
-        return [not sign and not tells and len(line) <= LINE_BYTES for sign, tells, line in rows], telling
+            words = *_EVENT_SIGNS, *self._literals()
+            self._screens = WordScreen((*_SIGNS, *words)), WordScreen(words)
+        any_word, of_events = self._screens
+        # one pass over all lines: few hold any of the words
+        some = np.flatnonzero(np.asarray(any_word.many(texts), np.bool_))
+        telling = np.zeros(len(lines), np.bool_)
+        telling[some] = of_events.many(texts.gather(some))
+        plain = (texts.str.len_bytes() <= LINE_BYTES).to_numpy(writable=True)
+        plain[some] = False
+        return plain, telling

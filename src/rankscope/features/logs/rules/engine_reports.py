@@ -158,7 +158,10 @@ def _slow(lines: Sequence[LogLine]) -> Finding:
         candidates=tuple(sorted(ranks)),
         confidence="low",
         confidence_reasons=("it is the judgement of another tool, without the times behind it",),
-        evidence=tuple(line.evidence() for line in list({line.offset: line for line in (*warned, *tables)}.values())[:MOST_EVIDENCE]),
+        evidence=tuple(
+            line.evidence()
+            for line in list({line.offset: line for line in (*warned, *tables)}.values())[:MOST_EVIDENCE]
+        ),
         next_steps=(
             "Record a trace of each rank with torch.profiler over the same steps: rankscope DIRECTORY_OF_TRACES names "
             "what a late rank is late in.",

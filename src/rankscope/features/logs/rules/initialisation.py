@@ -88,7 +88,9 @@ def _init_hang(part: pl.DataFrame, logs: LogEvidence, covered: frozenset[int]) -
     title = f"all {size:,} ranks began to set up a communicator, and none finished{place}"
     unseen = bool(absent) and not sure and not logs.waited and (is_cut or not covered & {*named})
     if unseen:
-        title = f"{called([*stuck, *done])} began to set up a communicator of {plural(size, 'rank')}, and no line tells "
+        title = (
+            f"{called([*stuck, *done])} began to set up a communicator of {plural(size, 'rank')}, and no line tells "
+        )
         title += f"that it is ready; there is no line of {called(absent)}{place}"
     elif absent:
         title = f"{called(absent)} never came to set up a communicator of {size:,} ranks{place}"

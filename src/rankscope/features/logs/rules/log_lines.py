@@ -97,7 +97,9 @@ class LogLine:
     def part(self) -> str:
         """The device that a line about hardware names: "the GPU at 0000:5d:00"; else ""."""
         values = self.values
-        kind = {"gpu": "GPU", "switch": "NVSwitch", "port": "port", "pcie": "PCIe device"}.get(str(values.get("device")), "")
+        kind = {"gpu": "GPU", "switch": "NVSwitch", "port": "port", "pcie": "PCIe device"}.get(
+            str(values.get("device")), ""
+        )
         if not self.is_hardware or not kind:
             return ""
         if values.get("bus"):

@@ -249,7 +249,15 @@ def _hardware_events(record: Record) -> Iterator[Event]:
     the PCIe bus mended it; `pid`, `name` and
     `host`. Unknown values are None.
     """
-    made = _xid(record) or _driver(record) or _switch(record) or _pcie(record) or _network(record) or _amd(record) or _of_tool(record)
+    made = (
+        _xid(record)
+        or _driver(record)
+        or _switch(record)
+        or _pcie(record)
+        or _network(record)
+        or _amd(record)
+        or _of_tool(record)
+    )
     if made is not None:
         yield made
 
