@@ -221,8 +221,8 @@ ADVICE: tuple[Advice, ...] = (
     Advice(failures=("rendezvous",), when="now",
            says="See whether rank 0 still listens, and whether this host reaches it: the process of rank 0 may have "
                 "ended first, with its own error.",
-           command="getent hosts {address}; timeout 5 bash -c '</dev/tcp/{address}/{port}' && echo reached  # from each "
-                   "host\n"
+           command="getent hosts {address}; timeout 5 bash -c '</dev/tcp/{address}/{port}' && echo reached  # from each"
+                   " host\n"
                    "ss -ltnp | grep ':{port} '  # on the host of rank 0"),
     Advice(failures=("port",), when="change",
            says="End the process that holds the port, or take a free one: torchrun --master-port, or --rdzv-endpoint "
@@ -244,8 +244,8 @@ ADVICE: tuple[Advice, ...] = (
            says="RCCL reads the variables of NCCL. See first whether a GPU hangs or resets: dmesg for amdgpu.",
            command="dmesg -T | grep -iE 'amdgpu|kfd' | tail -20; rocm-smi --showuse --showpids{on}"),
     Advice(failures=("wait", "watchdog"), backends="rccl", when="change",
-           says="If it hangs in its first collective, look at the way between GPUs: iommu=pt on the command line of the "
-                "kernel, ACS off, and NCCL_P2P_DISABLE=1 to try.",
+           says="If it hangs in its first collective, look at the way between GPUs: iommu=pt on the command line of "
+                "the kernel, ACS off, and NCCL_P2P_DISABLE=1 to try.",
            command="export NCCL_P2P_DISABLE=1  # to try, if it hangs in its first collective"),
     Advice(failures=("wait", "watchdog", "ccl"), backends="xccl", when="now",
            says="See whether an Intel GPU hangs or resets: dmesg for i915 or xe lines; xpu-smi health -l.",
@@ -272,7 +272,8 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("vllm", r"vllm|Vllm|VLLM|EngineCore"),
     (
         "ray",
-        r"\"framework\":\"ray\"|\(raylet|ray\.exceptions|ray::|/ray/_private/|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) ",
+        r"\"framework\":\"ray\"|\(raylet|ray\.exceptions|ray::|/ray/_private/"
+        r"|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) ",
     ),
     ("deepspeed", r"\[launch\.py:\d|deepspeed/launcher"),
     ("accelerate", r"accelerate/commands/launch"),

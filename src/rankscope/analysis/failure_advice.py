@@ -31,7 +31,8 @@ _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12}) ([KMGT]?)i?B")
 _UNUSED = re.compile(r"([\d.]{1,12}) ([KMGT]?)i?B is reserved by PyTorch but unallocated")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIGNAL = re.compile(
-    r"Segmentation fault|[Ss]egfault|Bus error|exit ?code:? *-?(?:6|7|8|11|134|135|139)\b|SIGSEGV|SIGABRT|SIGBUS|signal (?:6|7|11)\b"
+    r"Segmentation fault|[Ss]egfault|Bus error|exit ?code:? *-?(?:6|7|8|11|134|135|139)\b"
+    r"|SIGSEGV|SIGABRT|SIGBUS|signal (?:6|7|11)\b"
 )
 _KILLED = re.compile(r"exit ?code:? *-?(?:9|137)\b|SIGKILL|signal 9\b")
 _NO_PY_SPY = re.compile(r"py-spy: (?:command )?not found")

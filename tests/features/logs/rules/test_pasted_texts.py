@@ -30,7 +30,7 @@ def gave_up(rank: int) -> str:
     )
 
 
-RAISED = '[rank5]: Traceback (most recent call last):\n[rank5]:   File "/app/a.py", line 4, in go\n[rank5]: ValueError: bad\n'
+RAISED = '[rank5]: Traceback (most recent call last):\n[rank5]:   File "/app/a.py", line 4, in go\n[rank5]: ValueError: bad\n'  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_the_client_of_ras_prints_of_its_checks(tmp_path: Path) -> None:
 def test_transports_of_a_start(tmp_path: Path) -> None:
     head = "node01:44:52 [0] NCCL INFO "
     lines = ("Trees [0] 1/-1/-1->0->-1", "Channel 00/0 : 3[1] -> 0[0] [receive] via NET/Socket/0",
-             "Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", "Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM")  # fmt: skip
+             "Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", "Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM")  # fmt: skip  # noqa: E501
     (finding,) = judged(tmp_path, "".join(f"{head}{line}\n" for line in lines)).findings
     assert "transports NET/Socket, SHM, P2P/CUMEM" in finding.title and "(issue.txt:2)" in finding.title
     assert "over sockets" in finding.explanation and "no way to read each other" in finding.explanation
@@ -152,7 +152,7 @@ def test_steps_that_a_terminal_wrapped(width: int, tmp_path: Path) -> None:
     text = ""
     for at in range(1, 7):
         line = (
-            f" iteration {at * 10:8d}/     200 | consumed samples: {at * 640:12d} | elapsed time per iteration (ms): 812.1 "
+            f" iteration {at * 10:8d}/     200 | consumed samples: {at * 640:12d} | elapsed time per iteration (ms): 812.1 "  # noqa: E501
             f"| learning rate: 1.000E-05 | lm loss: {'NAN' if at > 3 else f'9.{at}1234E+00'} | grad norm: 3.121 |"
         )
         text += "".join(f"{line[i : i + width]}\n" for i in range(0, len(line), width))
@@ -162,11 +162,11 @@ def test_steps_that_a_terminal_wrapped(width: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        ("[pod-n0-0] terminated with exit code (137). Reason [Error].\n", "the process behind pod-n0-0 failed: killed by"),
+        ("[pod-n0-0] terminated with exit code (137). Reason [Error].\n", "the process behind pod-n0-0 failed: killed by"),  # noqa: E501
         ("[E socket.cpp:462] [c10d] The server socket has failed to listen on any local network address.\n",
          "the port of the rendezvous is in use"),
         ("run.sh: line 10:     93 Killed                  python a.py\n", "process 93 failed: killed by SIGKILL"),
-        ("worker-1: EH9999: Inner Error!\nworker-1:         rtDeviceSynchronize execute failed, reason=[task timeout]\n",
+        ("worker-1: EH9999: Inner Error!\nworker-1:         rtDeviceSynchronize execute failed, reason=[task timeout]\n",  # noqa: E501
          "the process behind worker-1 gave up waiting"),
     ],
 )  # fmt: skip

@@ -13,10 +13,11 @@ from rankscope.features.logs.read.log_record import Record
 LONGEST = 1000
 """Characters of the longest line that may be a person's."""
 _SPEAKER = re.compile(
-    r"(?:^|[\s,.(\"'])(?:I(?: [a-z]|['’](?:m|ve|d|ll)\b)|my (?=[a-z])|[Mm]y (?:job|training|run|guess)\b)"
-    r"|\b(?:[Dd]oes|[Hh]as|[Cc]an|[Dd]id) (?:any|some)(?:one|body)\b|^\W{0,3}(?:Hi|Hello|Hey|Thanks|Update)\b(?! ?[:=/])"
+    r"(?:^|[\s,.(\"'])(?:I(?: [a-z]|['\u2019](?:m|ve|d|ll)\b)|my (?=[a-z])|[Mm]y (?:job|training|run|guess)\b)"
+    r"|\b(?:[Dd]oes|[Hh]as|[Cc]an|[Dd]id) (?:any|some)(?:one|body)\b"
+    r"|^\W{0,3}(?:Hi|Hello|Hey|Thanks|Update)\b(?! ?[:=/])"
     r"|^\W{0,3}(?:Why|What|How|Is it|Any idea|Any help|Does|Could you|Can you|Do you)\b[^?]{8,}\?"
-    r"|\b(?:we|We)(?:['’](?:re|ve)| (?:see|get|run|use|hit|tried|have|are)\b)"
+    r"|\b(?:we|We)(?:['\u2019](?:re|ve)| (?:see|get|run|use|hit|tried|have|are)\b)"
 )
 """Words of somebody who speaks of himself, asks or greets."""
 _HABIT = re.compile(
@@ -25,12 +26,14 @@ _HABIT = re.compile(
     re.IGNORECASE,
 )
 _TELLS = re.compile(
-    r"\b(?:dies|crashes|hangs|freezes|OOMs|stops|gets stuck|is stuck|fails|runs out of|keeps|happens|goes|throws|gives)\b"
+    r"\b(?:dies|crashes|hangs|freezes|OOMs|stops|gets stuck|is stuck|fails"
+    r"|runs out of|keeps|happens|goes|throws|gives)\b"
 )
 """What happens again and again: a program tells what happened once."""
 _PROGRAM = re.compile(
     r"\s|(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception|Warning|Interrupt)\b[:(]|(?:[A-Za-z_.\-]{1,40}: ){0,2}"
-    r"(?:[Ee]rror|ERROR|[Ww]arning|WARN(?:ING)?|INFO|FATAL|fatal)\b[: ]|\[|\(|\{|what\(\)|\S{1,200}\.(?:cc|cpp|cu|h|py|c):\d"
+    r"(?:[Ee]rror|ERROR|[Ww]arning|WARN(?:ING)?|INFO|FATAL|fatal)\b[: ]|\[|\(|\{|what\(\)"
+    r"|\S{1,200}\.(?:cc|cpp|cu|h|py|c):\d"
     r"|[\w.\-]{1,255}:\d{1,10}:\d{1,10} |Exception |Traceback |File \"|CUDA (?:out of memory\.|error:|runtime)"
 )
 """Beginnings of lines of programs."""

@@ -319,7 +319,8 @@ def version_pair(message: str) -> tuple[str, str] | None:
 LITERALS = ("NCCL DIAG [", " in comm 0x", "RAS Diagnostics ===", "NCCL Diagnostics ===")
 KIND = "nccl-diagnosis"
 _LINE = re.compile(
-    r"NCCL DIAG \[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000})|^\s{0,8}\[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000} in comm 0x.{1,200})"
+    r"NCCL DIAG \[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000})"
+    r"|^\s{0,8}\[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000} in comm 0x.{1,200})"
 )
 """A line of a log; and one of the client of RAS, which prints none of its fronts."""
 _RANKS = re.compile(r"rank\(s\) (\d[\d,\- ]{0,2000})")

@@ -236,7 +236,8 @@ _ENDS = re.compile(
     r"|\s*(?:[Rr]eason:|\"reason\":)\s+\"?OOMKilled\b|(?:[\w.\-]{1,253} +)?\d{1,3}/\d{1,3} +OOMKilled\b"
     r"|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
     r"|=== (?:NCCL|RAS) Diagnostics ===|\[(?:OK|INFO|WARN|ERROR|FAIL)\] .{1,1000} in comm 0x[0-9a-f]"
-    r"|STRAGGLER DETECTION WARNING: Some GPUs |(?:\[NeMo .{1,100}\] ?)?\s{0,8}GPU (?:relative|individual) performance:\s*$"
+    r"|STRAGGLER DETECTION WARNING: Some GPUs "
+    r"|(?:\[NeMo .{1,100}\] ?)?\s{0,8}GPU (?:relative|individual) performance:\s*$"
     r"|\|\s{1,60}PyTorch \w{2,8} memory summary, device ID \d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )

@@ -165,8 +165,8 @@ def _slow(lines: Sequence[LogLine]) -> Finding:
         next_steps=(
             "Record a trace of each rank with torch.profiler over the same steps: rankscope DIRECTORY_OF_TRACES names "
             "what a late rank is late in.",
-            f"Look at the GPU of {ranks_text(sorted(ranks), LONGEST_RANKS) if ranks else 'this rank'}: nvidia-smi -q -d "
-            "CLOCK,PERFORMANCE,TEMPERATURE.",
+            f"Look at the GPU of {ranks_text(sorted(ranks), LONGEST_RANKS) if ranks else 'this rank'}: nvidia-smi -q "
+            "-d CLOCK,PERFORMANCE,TEMPERATURE.",
         ),
     )
 

@@ -57,7 +57,8 @@ _LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
 _SPAWNED = re.compile(r"\bprocess (\d{1,6}) terminated with (?:signal (SIG[A-Z]{2,8})|exit code (\d{1,5}))")
 _WORKER = re.compile(r"Worker \S{1,80} pid (\d{1,10}) died, exit code: (-?\d{1,5})")
 _POD = re.compile(
-    r"(?:\[([\w.\-]{1,253})\] |\b[Cc]ommand |\b[Cc]ontainer (?:([\w.\-]{1,253}) )?)terminated with exit code \(?(\d{1,3})\)?"
+    r"(?:\[([\w.\-]{1,253})\] |\b[Cc]ommand |\b[Cc]ontainer (?:([\w.\-]{1,253}) )?)"
+    r"terminated with exit code \(?(\d{1,3})\)?"
 )
 """What Flyte, kubectl and their like say of a container that ended."""
 _MPIRUN = re.compile(
@@ -244,8 +245,8 @@ def host_before(record: Record) -> str | None:
 def _hardware_events(record: Record) -> Iterator[Event]:
     """The event of a line about hardware.
 
-    Values: `device`: "gpu", "switch", "port", "pcie"; `bus`, its address as printed; `number` of an Xid or SXid; `gpu`, the
-    index that a tool gives it; `port`, its name; `fatal`: whether a program cannot go on with it; `corrected`, whether
+    Values: `device`: "gpu", "switch", "port", "pcie"; `bus`, its address as printed; `number` of an Xid or SXid; `gpu`,
+    the index that a tool gives it; `port`, its name; `fatal`: whether a program cannot go on with it; `corrected`, whether
     the PCIe bus mended it; `pid`, `name` and
     `host`. Unknown values are None.
     """

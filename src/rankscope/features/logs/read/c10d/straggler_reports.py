@@ -10,6 +10,7 @@ in the same window, or individual: to the best of the same rank so far.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event
 
@@ -64,7 +65,9 @@ class ScoreTable:
         slow = sorted(rank for rank, _, score in self._worst if score < SLOW_BELOW)
         text = f"{self._record.text.strip()} rank {rank} on {node} has {score:g}"
         worst = [list(row) for row in self._worst]
-        values = {"tool": TOOL, "what": "slow", "measure": self._measure, "ranks": slow, "worst": worst}
+        values: dict[str, Any] = {
+            "tool": TOOL, "what": "slow", "measure": self._measure, "ranks": slow, "worst": worst
+        }  # fmt: skip
         return [message_event("analyser-report", self._record, text, **values, size=self._size)]
 
 
@@ -88,7 +91,7 @@ class Warned:
         listed = self._found[2] or ""
         ranks = sorted({int(rank) for rank in _NAMED.findall(listed) or _PLAIN.findall(listed)})
         measure = "individual" if self._found[1] == "performance dropped" else "relative"
-        values = {"tool": TOOL, "what": "slow", "measure": measure, "ranks": ranks, "worst": []}
+        values: dict[str, Any] = {"tool": TOOL, "what": "slow", "measure": measure, "ranks": ranks, "worst": []}
         return [message_event("analyser-report", self._record, **values, size=None)]
 
 
