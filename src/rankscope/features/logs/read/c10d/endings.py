@@ -246,9 +246,8 @@ def _hardware_events(record: Record) -> Iterator[Event]:
     """The event of a line about hardware.
 
     Values: `device`: "gpu", "switch", "port", "pcie"; `bus`, its address as printed; `number` of an Xid or SXid; `gpu`,
-    the index that a tool gives it; `port`, its name; `fatal`: whether a program cannot go on with it; `corrected`, whether
-    the PCIe bus mended it; `pid`, `name` and
-    `host`. Unknown values are None.
+    the index that a tool gives it; `port`, its name; `fatal`: whether a program cannot go on with it; `corrected`,
+    whether the PCIe bus mended it; `pid`, `name` and `host`. Unknown values are None.
     """
     made = (
         _xid(record)
