@@ -164,3 +164,59 @@ def test_each_row_can_be_filled(tmp_path: Path) -> None:
         assert fields <= set(situation.fields), row
         assert not row.needs or row.needs in situation.facts
         assert {name.removeprefix("-") for name in row.launchers.split()} - {"*"} <= set(STARTS), row
+
+
+ACCELERATORS = {
+    "hip": ("[rank1]: RuntimeError: HIP error: an illegal memory access was encountered\n", "AMD_SERIALIZE_KERNEL"),
+    "xpu": ("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2.00 GiB.\n", "xpu-smi ps"),
+    "oneccl": ("2025:03:04-10:12:01:(4711) |CCL_ERROR| exec.cpp:120 wait_impl: timeout\n", "CCL_LOG_LEVEL=debug"),
+    "npu": ("[rank3]: RuntimeError: NPU out of memory. Tried to allocate 128.00 MiB\n", "npu-smi info"),
+    "rccl": ("node1:20:20 [0] NCCL INFO RCCL version 2.21.5-HEAD\n" + NCCL, "rocm-smi"),
+}
+
+
+@pytest.mark.parametrize("name", ACCELERATORS)
+def test_the_words_of_a_line_tell_the_accelerator(name: str, tmp_path: Path) -> None:
+    text, tool = ACCELERATORS[name]
+    shown = block(tmp_path, text)
+    assert tool in shown and "nvidia-smi" not in shown and "xid" not in shown and "CUDA_" not in shown
+
+
+def test_an_exception_gets_the_steps_of_its_last_line(tmp_path: Path) -> None:
+    """The error of a traceback stands below the line that is its evidence."""
+    raised = 'Traceback (most recent call last):\n  File "/a/t.py", line 3, in f\n    x()\n' + OOM.format(
+        "CUDA", 9000, "GPU", "PYTORCH_CUDA_ALLOC_CONF"
+    )
+    text = "".join(f"[rank1]: {line}\n" for line in raised.splitlines())
+    assert "_dump_snapshot" in steps(tmp_path, text)
+    shown = block(tmp_path, text)
+    assert "nvidia-smi" in shown and "NCCL" not in shown and "TORCH_FR" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("[rank1]: torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of "  # noqa: E501
+         "(10.0.0.1, 29511). The client socket has failed to connect to 10.0.0.1:29511 (errno: 111).\n",
+         "</dev/tcp/10.0.0.1/29511"),
+        ("RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed "  # noqa: E501
+         "to bind to [::]:29511 (errno: 98 - Address already in use).\n", "ss -ltnp | grep ':29511 '"),
+        ("[81234.100000] NVRM: Xid (PCI:0000:5d:00): 79, pid=4711, name=python, GPU has fallen off the bus.\n",
+         "nvidia-smi -q -d ECC"),
+        (IB.format(12), "ibstat; perfquery; dmesg -T | grep -i mlx5 | tail -20  # on n2"),
+    ],
+)  # fmt: skip
+def test_failures_that_dumps_do_not_explain_get_no_recorder(text: str, command: str, tmp_path: Path) -> None:
+    shown = block(tmp_path, text)
+    assert command in shown and "TORCH_" not in shown and "rankscope.capture" not in shown
+
+
+def test_a_comment_ends_a_command_and_begins_none() -> None:
+    """What follows a comment in a line would not run."""
+    for row in ADVICE:
+        for line in row.command.split("\n"):
+            assert "{on}" not in line.rstrip()[:-4], line
+
+
+def test_the_number_of_processes_is_not_invented(tmp_path: Path) -> None:
+    assert "--nproc-per-node auto" in block(tmp_path, NCCL)

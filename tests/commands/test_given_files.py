@@ -95,7 +95,10 @@ def test_a_named_text_without_events_and_a_binary_are_refused(capsys: Captured, 
     (tmp_path / "poem.txt").write_text("roses are red\n" * 10)
     (tmp_path / "a.bin").write_bytes(b"\x7fELF" + bytes(range(256)) * 4)
     assert run(["report", str(tmp_path / "poem.txt")]) == 2
-    assert "poem.txt: no line reports an operation, an error or the end of a process" in capsys.readouterr().err
+    assert (
+        "poem.txt: no line of a program reports an operation, an error or the end of a process"
+        in capsys.readouterr().err
+    )
     assert run(["report", str(tmp_path / "a.bin")]) == 2
     assert "a.bin: not a kind of file that is known" in capsys.readouterr().err
 

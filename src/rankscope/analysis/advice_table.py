@@ -29,10 +29,23 @@ PATTERNS: dict[str, frozenset[str]] = {
         "engine-call-timeout", "experts-timeout", "hccl-peer",
     }),
     "watchdog": frozenset({"watchdog-stuck"}),
+    "rendezvous": frozenset({
+        "store-timeout", "store-unreachable", "host-not-found", "host-unresolved", "rendezvous", "rendezvous-lost",
+        "connection-refused",
+        "connection-timeout", "no-route",
+    }),
+    "port": frozenset({"port-in-use", "port-taken"}),
+    "hardware": frozenset({
+        "gpu-lost", "ecc", "xid", "sxid-fatal", "nvml", "fabric", "gpu-hang", "amdgpu-fault", "amdgpu-page-fault",
+        "rocm-tool", "xpu-lost", "xpu-start",
+    }),
+    "ccl": frozenset({"oneccl-error"}),
 }  # fmt: skip
 """Ids of known errors of each kind of failure; kinds of events and of findings tell theirs in their rows."""
 COLLECTED = frozenset({"", "died", "wait", "watchdog"})
 """Kinds of failure about which dumps of flight recorders tell more."""
+CAPTURED = COLLECTED | {"device-memory", "host-memory", "not-finite", "slower"}
+"""Kinds of failure about which the capture tells more: samples of memory, numbers of tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +69,13 @@ class Advice:
 
 ADVICE: tuple[Advice, ...] = (
     # memory of devices
-    Advice(failures=("device-memory",), needs="gap", when="change",
+    Advice(failures=("device-memory",), backends="xccl", launchers="-vllm -sglang", when="change",
+           says="Make a step smaller (micro batch, sequence length), recompute activations, or shard more (FSDP, ZeRO "
+                "3)."),
+    Advice(failures=("device-memory",), backends="-xccl", needs="gap", when="change",
            says="Set {alloc}=expandable_segments:True: {size} are reserved and unused, in pieces that are too small.",
            command="export {alloc}=expandable_segments:True"),
-    Advice(failures=("device-memory",), needs="no-gap", launchers="-vllm -sglang", when="change",
+    Advice(failures=("device-memory",), backends="-xccl", needs="no-gap", launchers="-vllm -sglang", when="change",
            says="Make a step smaller (micro batch, sequence length), recompute activations, or shard more (FSDP, ZeRO "
                 "3); {alloc}=expandable_segments:True helps only where much is reserved and unused.",
            command="export {alloc}=expandable_segments:True  # helps only where much is reserved and unused"),
@@ -101,8 +117,8 @@ ADVICE: tuple[Advice, ...] = (
     Advice(failures=("died",), needs="signal",
            says="Set PYTHONFAULTHANDLER=1: the process then prints its stacks when such a signal ends it.",
            command="export PYTHONFAULTHANDLER=1  # stacks at a crash"),
-    Advice(failures=("died",), needs="signal", when="now", command="coredumpctl info {pid}{on}  # if the host keeps "
-                                                                   "cores"),
+    Advice(failures=("died",), needs="signal", launchers="-vllm -sglang", when="now",
+           command="coredumpctl --no-pager list | tail -5; coredumpctl --no-pager info | head -60{on}"),
     # numbers
     Advice(failures=("not-finite",), needs="step", launchers="-vllm -sglang -deepspeed -accelerate -slurm -mpirun -ray",
            says="Record the tensors of the steps before it, which name the module and the rank where it begins: "
@@ -165,7 +181,7 @@ ADVICE: tuple[Advice, ...] = (
            says="Status 5 only follows from an error before it on the same connection: look for another status."),
     Advice(failures=("ib-other", "ib-retry"), when="now",
            says="Check the link and its counters on both hosts: ibstat, perfquery.",
-           command="ibstat{on}; perfquery{on}; dmesg -T | grep -i mlx5 | tail -20{on}"),
+           command="ibstat; perfquery; dmesg -T | grep -i mlx5 | tail -20{on}"),
     # waits, where no dump is
     Advice(failures=("wait", "watchdog"), backends="hccl", when="now",
            says="The logs of HCCL tell who failed first: in ~/ascend/log/debug/plog of each host, the rank without an "
@@ -198,15 +214,67 @@ ADVICE: tuple[Advice, ...] = (
            command="export SGLANG_LOG_FORWARD_ITERS=1 SGLANG_PYSPY_DUMP_BEFORE_CRASH=1 SGLANG_CUDA_COREDUMP=1"),
     Advice(failures=("died",), launchers="ray", when="now",
            says="Ray keeps what the worker printed in /tmp/ray/session_latest/logs of its node.",
-           command="grep -lE 'pid[=:]? ?{pid}' /tmp/ray/session_latest/logs/*{on}; ls -t /tmp/ray/session_latest/logs "
-                   "| head"),
+           command="ls -t /tmp/ray/session_latest/logs | head -20{on}"),
+    Advice(failures=("died",), launchers="ray", needs="pid", when="now",
+           command="tail -n 40 /tmp/ray/session_latest/logs/*{pid}*{on}"),
+    # where processes find each other
+    Advice(failures=("rendezvous",), when="now",
+           says="See whether rank 0 still listens, and whether this host reaches it: the process of rank 0 may have "
+                "ended first, with its own error.",
+           command="getent hosts {address}; timeout 5 bash -c '</dev/tcp/{address}/{port}' && echo reached  # from each"
+                   " host\n"
+                   "ss -ltnp | grep ':{port} '  # on the host of rank 0"),
+    Advice(failures=("port",), when="change",
+           says="End the process that holds the port, or take a free one: torchrun --master-port, or --rdzv-endpoint "
+                "with port 0 on one host.",
+           command="export MASTER_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind((\"\", 0)); "
+                   "print(s.getsockname()[1])')  # on rank 0's host; the same value on all others"),
+    Advice(failures=("port",), when="now", command="ss -ltnp | grep ':{port} '  # who holds it, on the host of rank 0"),
+    # hardware
+    Advice(failures=("hardware",), backends="-rccl -xccl -hccl", when="now",
+           command="dmesg -T | grep -iE 'xid|nvrm|aer:' | tail -40; nvidia-smi -L; nvidia-smi -q -d "
+                   "ECC,ROW_REMAPPER{on}"),
+    Advice(failures=("hardware",), backends="rccl", when="now",
+           command="dmesg -T | grep -iE 'amdgpu|kfd|aer:' | tail -40; rocm-smi --showrasinfo all; rocm-smi "
+                   "--showpids{on}"),
+    Advice(failures=("hardware",), backends="xccl", when="now",
+           command="dmesg -T | grep -iE 'i915|xe |guc|aer:' | tail -40; xpu-smi discovery; xpu-smi health -l{on}"),
+    # AMD and Intel
+    Advice(failures=("wait", "watchdog"), backends="rccl", when="now",
+           says="RCCL reads the variables of NCCL. See first whether a GPU hangs or resets: dmesg for amdgpu.",
+           command="dmesg -T | grep -iE 'amdgpu|kfd' | tail -20; rocm-smi --showuse --showpids{on}"),
+    Advice(failures=("wait", "watchdog"), backends="rccl", when="change",
+           says="If it hangs in its first collective, look at the way between GPUs: iommu=pt on the command line of "
+                "the kernel, ACS off, and NCCL_P2P_DISABLE=1 to try.",
+           command="export NCCL_P2P_DISABLE=1  # to try, if it hangs in its first collective"),
+    Advice(failures=("wait", "watchdog", "ccl"), backends="xccl", when="now",
+           says="See whether an Intel GPU hangs or resets: dmesg for i915 or xe lines; xpu-smi health -l.",
+           command="dmesg -T | grep -iE 'i915|xe |guc' | tail -20; xpu-smi health -l{on}"),
+    Advice(failures=("wait", "watchdog", "ccl"), backends="xccl",
+           says="Set CCL_LOG_LEVEL=debug: oneCCL then tells its transport, its interface and each collective; compare "
+                "oneCCL, MPI and driver of all hosts, CCL_ATL_TRANSPORT, CCL_KVS_IFACE and FI_PROVIDER.",
+           command="export CCL_LOG_LEVEL=debug FI_LOG_LEVEL=warn  # transport, interface, each collective"),
+    Advice(failures=("device-memory",), backends="xccl", when="now", command="xpu-smi ps  # who else is on the device"),
+    Advice(failures=("device-memory",), backends="xccl",
+           says="Print torch.xpu.memory_summary() where the error is caught: it tells what is held and what is only "
+                "reserved."),
+    Advice(failures=("kernel",), backends="xccl",
+           says="Set UR_L0_SERIALIZE=2: each call then waits for its kernel, so the stack is that of the one that "
+                "failed.",
+           command="export UR_L0_SERIALIZE=2  # each call waits for its kernel"),
+    Advice(failures=("kernel",), backends="rccl", when="now",
+           command="dmesg -T | grep -iE 'amdgpu|kfd' | tail -20{on}"),
 )  # fmt: skip
 """Every next step; those of one failure in the order in which they are told."""
 
 MARKS: tuple[tuple[str, str], ...] = (
     ("sglang", r"(?i)sglang|\bself\.watchdog_timeout="),
     ("vllm", r"vllm|Vllm|VLLM|EngineCore"),
-    ("ray", r"\(raylet|ray\.exceptions|ray::|/ray/_private/|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) "),
+    (
+        "ray",
+        r"\"framework\":\"ray\"|\(raylet|ray\.exceptions|ray::|/ray/_private/"
+        r"|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) ",
+    ),
     ("deepspeed", r"\[launch\.py:\d|deepspeed/launcher"),
     ("accelerate", r"accelerate/commands/launch"),
     ("mpirun", r"mpirun|mpiexec|prterun"),

@@ -68,16 +68,30 @@ SETTINGS = (
 """Source: docs of torch 2.13 and 2.15 on environment variables, of torch_npu, of NCCL, HCCL and oneCCL."""
 
 
+_WORDS = {
+    "hccl": r"HCCL|[Hh]ccl[A-Z_]|\bNPU\b|torch_npu|\bE[A-Z]\d{4}: ",
+    "xccl": r"XCCL|oneCCL|CCL_ERROR|\bXPU\b|\b(?:ZE|UR)_RESULT_|[Ll]evel Zero",
+    "rccl": r"RCCL|\bHIP (?:error|out of memory)|\bhip(?:Error|Device|Memory)|ROCm|amdgpu|HSA_STATUS_",
+}
+"""Words of lines that tell the device, and so the backend."""
+
+
 def backends_of(dataset: Dataset) -> tuple[str, ...]:
-    """The backends of the job, sorted: from recorded operations, else settings, else the layer of errors in its logs;
-    nccl if nothing tells."""
+    """The backends of the job, sorted: from recorded operations, else settings, else words and layers of errors in its
+    logs; nccl if nothing tells. "rccl" is that of AMD, which reads the settings of nccl."""
     known = {name for row in SETTINGS for name in row.backends.split()}
     told = set(dataset.ops["library"].cast(pl.String).drop_nulls().unique()) & known
     if not told:
         names = dataset.settings["name"].drop_nulls().unique().to_list()
         told = {backend for backend in known if any(str(n).startswith(f"{backend.upper()}_") for n in names)}
+    texts = dataset.messages["text"].clone()
+    texts = texts.append(dataset.settings.filter(pl.col("name").is_in(["version", "version:nccl"]))["value"])
+    device = {name for name, words in _WORDS.items() if bool(texts.str.contains(words).any())}
     if not told:
-        told = set(_of_values(dataset, "layer")) & known
+        told = device or set(_of_values(dataset, "layer")) & known
+    elif told == {"nccl"} and device == {"rccl"}:
+        # RCCL records as NCCL does
+        told = device
     return tuple(sorted(told)) or ("nccl",)
 
 
@@ -101,6 +115,7 @@ def settings_for(backends: tuple[str, ...], version: Version | None) -> list[Col
     """The variables for these backends, each name once; of an unknown version, those of every version."""
     if version is not None and version >= HOOKED:
         backends = tuple("nccl2" if backend == "nccl" else backend for backend in backends)
+    backends = tuple(dict.fromkeys("nccl" if backend == "rccl" else backend for backend in backends))
     wanted = [row for row in SETTINGS if set(row.backends.split()) & set(backends)]
     if version is not None:
         wanted = [row for row in wanted if row.since <= version < row.before]

@@ -30,9 +30,17 @@ _ALLOC_NAME = re.compile(r"try setting (PYTORCH_\w{0,8}ALLOC_CONF)=")
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12}) ([KMGT]?)i?B")
 _UNUSED = re.compile(r"([\d.]{1,12}) ([KMGT]?)i?B is reserved by PyTorch but unallocated")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIGNAL = re.compile(r"exit ?code:? *-?(?:6|7|8|11|134|135|139)\b|SIGSEGV|SIGABRT|SIGBUS|signal (?:6|7|11)\b")
+_SIGNAL = re.compile(
+    r"Segmentation fault|[Ss]egfault|Bus error|exit ?code:? *-?(?:6|7|8|11|134|135|139)\b"
+    r"|SIGSEGV|SIGABRT|SIGBUS|signal (?:6|7|11)\b"
+)
 _KILLED = re.compile(r"exit ?code:? *-?(?:9|137)\b|SIGKILL|signal 9\b")
 _NO_PY_SPY = re.compile(r"py-spy: (?:command )?not found")
+_ADDRESS = re.compile(
+    r"(?:connect to|address of|listen on|bind to|to|of) (?:any network address of )?[\[(]?"
+    r"((?:[A-Za-z0-9][A-Za-z0-9.\-]{0,253})?)(?:::)?\]?(?:, |:)(\d{1,5})\b"
+)
+"""Host and port in messages of sockets: `(10.0.0.1, 29500)`, `node-1:29500`, `[::]:29500`."""
 _HOST = re.compile(r"[\w.\-]{1,255}")
 
 
@@ -55,8 +63,13 @@ class Situation:
             maintain_order=True
         )
         files = self.dataset.files.select("file", "path").unique("file", keep="first")
-        told = wanted.join(files, on="path", how="inner", maintain_order="left").drop("path")
-        return told.join(self.dataset.messages, on=["file", "line"], how="inner", maintain_order="left")
+        places_of_files = wanted.join(files, on="path", how="inner", maintain_order="left").drop("path")
+        lines = places_of_files.join(self.dataset.messages, on=["file", "line"], how="inner", maintain_order="left")
+        # an exception is evidence at its first line, and its known error stands in its last
+        raised = lines.filter(pl.col("kind") == "traceback").select("file", pl.col("line").alias("begin"), "text")
+        errors = self.dataset.messages.filter(pl.col("kind") == "known-error")
+        inside = errors.join(raised, on=["file", "text"], how="inner").filter(pl.col("line") >= pl.col("begin"))
+        return pl.concat([lines, inside.select(lines.columns)]).unique(["file", "offset", "kind"], maintain_order=True)
 
     @cached_property
     def text(self) -> str:
@@ -98,6 +111,9 @@ class Situation:
             "gap": gap, "no-gap": not gap and not explained,
             "step": self.finding is not None and self.finding.step is not None,
             "no-py-spy": bool(self.dataset.messages["text"].str.contains(_NO_PY_SPY.pattern).any()),
+            "host": bool(self._place()[0]), "pid": self._place()[1] is not None,
+            "no-pid": self._place()[1] is None, "address": self._address() is not None,
+            "no-address": self._address() is None,
             "signal": _SIGNAL.search(self.text) is not None, "killed": _KILLED.search(self.text) is not None,
         }  # fmt: skip
 
@@ -107,10 +123,12 @@ class Situation:
         step = (self.finding.step if self.finding is not None else None) or 0
         hosts, pid = self._place()
         unused = _bytes(_UNUSED, self.text)
+        address = self._address() or ("$MASTER_ADDR", "$MASTER_PORT")
         return {
             "alloc": self._allocator(), "step": str(step), "first": str(max(0, step - 3)),
             "size": byte_count(unused), "pid": str(pid) if pid is not None else "$PID",
             "on": f"  # on {', '.join(hosts)}" if hosts else "  # on its host", "into": DIRECTORY,
+            "address": address[0], "port": address[1],
         }  # fmt: skip
 
     def rows(self) -> Iterator[Advice]:
@@ -131,12 +149,19 @@ class Situation:
         hosts = dict.fromkeys(h for h, _ in named if h and _HOST.fullmatch(h) and not h.startswith("-"))
         return [*hosts][:MOST_HOSTS], next((p for _, p in named if p is not None and 0 < p < 1 << 31), None)
 
+    def _address(self) -> tuple[str, str] | None:
+        """Host and port that a line names of the rendezvous; None unless both are plain."""
+        found = _ADDRESS.search(self.text)
+        return (found[1] or "$MASTER_ADDR", found[2]) if found is not None else None
+
     def _allocator(self) -> str:
         """The variable of the allocator, as the message of torch calls it, else by its version."""
         told = _ALLOC_NAME.search(self.text)
         version = torch_version(self.dataset)
         if "hccl" in self.backends:
             return "PYTORCH_NPU_ALLOC_CONF"
+        if "rccl" in self.backends and told is None and not (version is not None and version >= NAMED_ALLOC):
+            return "PYTORCH_HIP_ALLOC_CONF"
         if told is not None and not (version is not None and version < NAMED_ALLOC):
             return told[1]
         return "PYTORCH_ALLOC_CONF" if version is not None and version >= NAMED_ALLOC else "PYTORCH_CUDA_ALLOC_CONF"
@@ -184,10 +209,17 @@ def _advised(situation: Situation, finding: Finding) -> Finding:
     return replace(finding, next_steps=tuple(dict.fromkeys((*explained, *steps, *kept))))
 
 
+_FOREIGN: dict[tuple[str, ...], frozenset[str]] = {
+    ("hccl",): frozenset({"TORCH_NCCL_", "TORCH_FR_", "NCCL_"}),
+    ("xccl",): frozenset({"TORCH_NCCL_", "NCCL_"}),
+}
+"""Beginnings of the names of settings that a job with these backends alone does not read."""
+
+
 def _without_settings(steps: tuple[str, ...], situation: Situation) -> list[str]:
     """The own steps of a finding, without settings that its backend does not read, and without those told again."""
     told = {"expandable_segments"} if situation.failure == "device-memory" else set()
-    foreign = {"TORCH_NCCL_", "TORCH_FR_", "NCCL_"} if situation.backends == ("hccl",) else set()
+    foreign = _FOREIGN.get(situation.backends, frozenset())
     return [step for step in steps if not any(word in step for word in told | foreign)]
 
 

@@ -261,7 +261,8 @@ def empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     # what is known of a file helps more than that it is not known
     told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
     reasons = [
-        f"{s.shown}: {s.problem or 'no line reports an operation, an error or the end of a process'}" for s in told
+        f"{s.shown}: {s.problem or 'no line of a program reports an operation, an error or the end of a process'}"
+        for s in told
     ][:_MOST_REASONS]
     more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
     looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"

@@ -162,7 +162,7 @@ _ROWS = (
     EventKind(name="graph-break", failure="recompiles",
     meaning="torch.compile splits a function, and why", of_compiler=True),
     EventKind(
-        name="analyser-report", meaning="output of another analyser: torchfrtrace, NVRx's attribution",
+        name="analyser-report", meaning="output of another analyser: torchfrtrace, NVRx",
         severity="warning", of_others=True,
     ),
     EventKind(
@@ -226,7 +226,10 @@ _ROWS = (
         meaning="a log and a dump disagree on one operation",
     ),
     EventKind(name="log-counts", severity="warning", meaning="processes counted different numbers of operations"),
-    EventKind(name="text-cut", meaning="the text ends within a message: what followed is not here", of_others=True),
+    EventKind(
+        name="text-cut", of_others=True,
+        meaning="the text ends within a message, or says that a part is left out: what stood there is not here",
+    ),
     EventKind(name="log-cut", severity="warning", meaning="a log holds more than rankscope keeps"),
     EventKind(name="log-runs", meaning="several runs of the job follow each other in a log"),
     EventKind(name="log-processes", meaning="a log shows only how NCCL connects processes"),

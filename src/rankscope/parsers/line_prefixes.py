@@ -150,11 +150,12 @@ _SILENT = (
 _TIMED, _TIME = ("npu", "journal", "syslog"), re.compile(f"{FULL}|{SYSLOG}")
 """Prefixes with the time of the line and its process, in this order."""
 _GREPPED = re.compile(r"(\.[a-z]+(?:\.\d+)?)[:-](?:\d+[:-])? ?$")
+_PLACES = re.compile(rf"^\[(?:{FULL})")
 _LEVELLED, _LEVEL_WORD = ("vllm", "logging", "npu"), re.compile(_LEVEL)
 _RANKED = {
     "rank": re.compile(r"\[rank(\d{1,7})\]"),
     "ray": re.compile(r"\(VllmWorker rank=(\d{1,7}) pid=|\((?:Vllm)?Worker[ _]TP(\d{1,7}) pid="),
-    "sglang": re.compile(r"\[(?!.*PP).{1,60} TP(\d{1,7})\b"),
+    "sglang": re.compile(r"\[(?!.* (?:PP|DP)\d).{1,60} TP(\d{1,7})\b"),
     "determined": re.compile(r"\S+ \[rank=(\d{1,7})\]"),
     "npu": re.compile(r".{1,100}RankID:(\d{1,7})\)"),
 }
@@ -195,6 +196,8 @@ def strip_prefixes(text: str) -> LinePrefix:
             labels.append(_GREPPED.sub(r"\1:", found[0]))
         elif kind not in _SILENT and not found[0].startswith("kernel: "):
             labels.append(found[0])
+        if kind == "sglang" and rank is None:
+            labels.append(f"[{_PLACES.sub('', found[0]).strip(' []')}] ")
         if kind in _LEVELLED and (told_level := _LEVEL_WORD.search(found[0])) is not None:
             level = told_level[0]
     return LinePrefix(at, rank, "".join(labels), stamp, level)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from rankscope.analysis.advice_table import COLLECTED, MEASURED, SERVERS, STARTS, Advice
+from rankscope.analysis.advice_table import CAPTURED, COLLECTED, MEASURED, SERVERS, STARTS, Advice
 from rankscope.analysis.collection_settings import DIRECTORY, RING, settings_for, torch_version
 from rankscope.analysis.failure_advice import Situation
 from rankscope.analysis.model import Analysis, Culprit, Finding
@@ -76,7 +76,8 @@ def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKN
         lines += _comment(f"It is not proven: {'; '.join(why)}. The lines below collect what is missing.")
     # of steps in which nothing is wrong there is no wait that dumps would explain
     is_quiet = finding is None and dataset.training.height > 0
-    collects = situation.failure in COLLECTED and bool(why) and not is_quiet
+    is_killed = situation.failure == "died" and situation.facts["killed"]
+    collects = situation.failure in COLLECTED and bool(why) and not is_quiet and not is_killed
     goes = "hangs" if analysis.status == "hang" else "runs"
     into = quoted([(given.directory or DIRECTORY).rstrip("/")])
     now = _commands(situation, told, "now", into)
@@ -90,7 +91,11 @@ def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKN
     parts.append(_next_run(dataset, situation, _commands(situation, told, "next", into), collects=collects))
     for number, (title, body) in enumerate(((title, body) for title, body in parts if body), 1):
         lines += ["", f"# {number}. {title}", *body]
-    lines += ["", *_group(finding), *_comment(_size(dataset))] if collects else []
+    lines += (
+        ["", *_group(finding), *(_comment(_size(dataset)) if dataset.is_sized and dataset.world_size else [])]
+        if collects
+        else []
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -115,7 +120,8 @@ def _now(dataset: Dataset, finding: Finding | None, given: GivenInput, more: Seq
     if not given.directory:
         yield f"mkdir -p {into}"
     yield from more
-    ranks = _suspects(finding)
+    # of a process that ended there is no stack
+    ranks = () if finding is not None and FINDINGS[finding.kind].ended else _suspects(finding)
     known = _processes(dataset, finding)
     for rank in ranks[:MOST_PROCESSES]:
         host, pid = known.get(rank, (None, None))
@@ -196,8 +202,13 @@ def _next_run(dataset: Dataset, situation: Situation, lines: Sequence[str], *, c
     options = MEASURED
     if situation.facts["step"]:
         options += situation.filled(" --numbers steps={first}-{step}")
+    if situation.failure not in CAPTURED:
+        return title, body
     world = max(1, dataset.world_size)
-    values = {"each": _ranks_per_host(dataset), "world": world, "directory": DIRECTORY, "options": options}
+    each = _ranks_per_host(dataset)
+    if situation.launcher in SERVERS and each == "auto":
+        each = "N"
+    values = {"each": each, "world": world, "directory": DIRECTORY, "options": options}
     start = [line.format(**values) for line in STARTS[situation.launcher]]
     made = [f"mkdir -p {DIRECTORY}"] if any(f"{DIRECTORY}/" in line for line in start) else []
     return title, [*body, *made, *start]
@@ -212,6 +223,8 @@ def _compiles(dataset: Dataset) -> bool:
 
 def _ranks_per_host(dataset: Dataset) -> int | str:
     """The ranks of a host; where no host is known, and they are more than one has, what torchrun finds itself."""
+    if not dataset.is_sized or not dataset.world_size:
+        return "auto"
     hosts = dataset.files["host"].drop_nulls().n_unique()
     if not hosts and dataset.world_size > MOST_OF_HOST:
         return "auto"

@@ -36,7 +36,6 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "flame.svg": (b'<?xml version="1.0"?><!DOCTYPE svg PUBLIC "x">', "flame graph"),
     "events.out.tfevents.176404.n1.1.0": (b"\x18\x00", "TensorBoard"),
     "attribution.json": (b'{"analysis_text": "t", "hanging_ranks": "hanging ranks: [4]"}', "attribution by NVRx"),
-    "nvrx.txt": (b"[NeMo I 10:22 cb:195]\nGPU relative performance:\n Worst performing 5/64", "stragglers by NVRx"),
     "straggler.log": (b"^^^^ [10:22:31] iter 9 | MnRtt/Rnk: 411.2ms/12 | MxRtt/Rnk: 8.2ms/7\n", "Megatron's straggler"),
     "times.csv": (b"rank,host,forward_ms,backward_ms\n0,n1,100.2,203.1\n", "table of times by rank"),
     "all_reduce.txt": (

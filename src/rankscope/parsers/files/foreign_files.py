@@ -60,10 +60,6 @@ FOREIGN_KINDS = (
         rb'\s*\{(?s:.{0,400}?)"(?:hanging_ranks|hanging_rank_list|progress_anomalies)"\s*:',
     ),
     ForeignKind(
-        "a report on stragglers by NVRx: it scores GPUs and names slow ones itself", LATE,
-        rb"[^\n]{0,200}\s{0,8}(?:STRAGGLER DETECTION WARNING|GPU (?:relative|individual) performance:)",
-    ),
-    ForeignKind(
         "a report of Megatron's straggler detector: the slowest and the fastest rank of each measure", LATE,
         rb"[^\n]{0,200}MnRtt/Rnk: ",
     ),

@@ -47,7 +47,7 @@ def told(lines: list[str], apart: bool) -> LogContent:
 def owned(content: LogContent, table: str) -> list[tuple[object, ...]]:
     """Rows of a table with the number of their process in the place of its index, which tells who came first."""
     pids = [process.pid for process in content.processes]
-    return [(pids[row.process], *row[1:]) for row in getattr(content, table)]
+    return [(pids[row.process] if row.process >= 0 else None, *row[1:]) for row in getattr(content, table)]
 
 
 @settings(max_examples=60, deadline=None)

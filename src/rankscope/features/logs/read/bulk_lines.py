@@ -334,6 +334,8 @@ def _grouped_lines(lines: BlockLines, chosen: Places, nccl: Places, kind: Places
     return BulkLines(chosen, kind, np.argsort(order)[inverse.reshape(-1)], fronts, has_calls)
 
 
+MOST_TRANSPORTS = 64
+_VIA = re.compile(rb" via ([A-Za-z][A-Za-z0-9/_.]{1,40})")
 KINDS = {"channels": 0, "tuning": 1, "other": 2}
 MOST_SHAPES = 1 << 16
 """Most remembered shapes; with more, all are dropped."""
@@ -354,6 +356,7 @@ _EVENT_SIGNS = (
     b"opCount", b"- Init ", b"- Destroy ", b"- Abort ", b"- Finalize ", b"- Revoke ", b" set by environment to ",
     b"CCL version", b"cudaDriverVersion", b"Using network", b"Loaded net plugin", b"Bootstrap : U", b"Bootstrap: U",
     b": -> ", b"NET/Socket : U", b"NET/Socket: U", b"NET/IB : U", b"NET/IB: U", b"NET/IB : No", b"NET/IB: No",
+    b"GPU Direct RDMA ", b" coll channels, ",
 )  # fmt: skip
 """Signs of operations, lives of communicators, settings, and the calls of a failure."""
 
@@ -366,6 +369,8 @@ class MessageShapes:
         self._telling: re.Pattern[bytes] | None = None
         self._glued = _any_of(_GLUED_SIGNS)
         self._known: dict[bytes, str] = {}
+        self.transports: dict[str, None] = {}
+        """How channels connect ranks: "P2P/CUMEM", "SHM/direct/direct", "NET/IB/GDRDMA"."""
 
     def kind(self, message: bytes) -> str:
         """ "channels", "tuning" or "other"; "" for a message that may hold an event."""
@@ -381,6 +386,10 @@ class MessageShapes:
         if self._glued.search(bare):
             return ""
         if message.startswith(_CHANNEL):
+            if (via := _VIA.search(message)) is not None and len(self.transports) < MOST_TRANSPORTS:
+                kinds = [part for part in via[1].decode().split("/") if not part.isdecimal()]
+                # how shared memory is copied matters to nobody
+                self.transports.setdefault("SHM" if kinds[0] == "SHM" else "/".join(kinds))
             return "channels"
         if _TUNING in message:
             return "tuning"

@@ -292,6 +292,8 @@ _OTHERS = (
     ("net-plugin", re.compile(r"NET/Plugin: Loaded net plugin (.{1,100})")),
     ("bootstrap", re.compile(r"Bootstrap ?: Using (.{1,200})")),
     ("sockets", re.compile(r"NET/Socket ?: Using (.{1,400})")),
+    ("gpu-direct", re.compile(r"GPU Direct RDMA ((?:Disabled|Enabled) for .{1,100})")),
+    ("channels", re.compile(r"(\d{1,4} coll channels, .{1,120})")),
     ("ib-devices", re.compile(r"NET/IB ?: (?:Using )?((?:\[\d|No device).{1,400}?)\.?$")),
 )
 
@@ -314,9 +316,13 @@ def version_pair(message: str) -> tuple[str, str] | None:
     return ("version", f"{found['library']} {found['value']}") if found else None
 
 
-LITERALS = ("NCCL DIAG [",)
+LITERALS = ("NCCL DIAG [", " in comm 0x", "RAS Diagnostics ===", "NCCL Diagnostics ===")
 KIND = "nccl-diagnosis"
-_LINE = re.compile(r"NCCL DIAG \[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000})")
+_LINE = re.compile(
+    r"NCCL DIAG \[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000})"
+    r"|^\s{0,8}\[(OK|INFO|WARN|ERROR|FAIL)\] (.{1,1000} in comm 0x.{1,200})"
+)
+"""A line of a log; and one of the client of RAS, which prints none of its fronts."""
 _RANKS = re.compile(r"rank\(s\) (\d[\d,\- ]{0,2000})")
 _SINGLE_RANK = re.compile(r"\b(?:write |read )?rank (\d{1,7}) \((\S{1,255})\): (.{1,200}?)(?: in comm |$)")
 _SIZE = re.compile(r"\bacross (\d{1,7}) ranks\b")
@@ -335,7 +341,7 @@ def events(record: Record) -> Iterator[Event]:
     check = _LINE.search(record.text)
     if check is None:
         return
-    level, text = check.groups()
+    level, text = (check[1], check[2]) if check[1] else (check[3], check[4])
     single, size, comm, host = _SINGLE_RANK.search(text), _SIZE.search(text), _COMM.search(text), _HOST.search(text)
     listed = _RANKS.search(text)
     ranks = [[int(single[1])] * 2] if single else ranges_in(listed[1].replace(" ", "")) if listed else []

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from rankscope.features.logs.read import coll_lines, comm_lives
 from rankscope.features.logs.read.coll_lines import BlockLines
@@ -47,6 +48,14 @@ _TABLE_START = re.compile(r'[|+\-=#]|\s++(?!File "|what\(\): )')
 """Beginnings of lines that never continue in others: tables and code."""
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 _PAIRS = (("(", ")"), ("[", "]"))
+_STEP_PART = re.compile(r"(?: {2,})?[\d.][^|]{0,60}\|")
+"""The rest of a line of Megatron, whose columns begin with blanks."""
+_STEP_ENDS = (
+    (re.compile(r"^(?:[^{]{0,200}\s)?\{['\"]\w{1,40}['\"]: ?['\"]?[\d.\-n]"), re.compile(r"['\"\d.\}naif]\}")),
+    (re.compile(r"^(?:\[.{1,60}\] ?)?\s{0,8}iteration +\d+/ *\d+ \|"), re.compile(r"\| ?$")),
+)
+"""Beginnings of the lines that trainers print for a step, and what the rest of each must hold: a dictionary of
+Transformers, and the columns of Megatron."""
 _NUMBER_END, _NUMBER_START = re.compile(r"[0-9a-fA-Fx.]+$"), re.compile(r"[0-9a-fA-Fx.]+")
 
 
@@ -99,7 +108,9 @@ class _BlockTexts:
     def continues(self, at: int) -> bool:
         """Whether a line can be the rest of the line above."""
         text = self.of(at) if at < self.count else ""
-        return bool(text.strip()) and not _begins(text)
+        if not text.strip() or any(begins.search(text) for begins, _ in _STEP_ENDS):
+            return False
+        return not _begins(text) or (_STEP_PART.match(text) is not None and "|" in self.of(at - 1))
 
 
 def unfold_lines(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> LineFolds | None:
@@ -118,8 +129,12 @@ def unfold_lines(lines: BlockLines, literals: Callable[[], Sequence[str]]) -> Li
         return None
     words = literals()
     runs = list(_folded_lines(full.tolist(), texts))
-    found = [run for run in runs if run.cuts and not _TABLE_START.match(run.texts[0])]
-    begun = [run for run in found if _begins(run.texts[0]) or any(word in run.texts[0] for word in words)]
+    found = [run for run in runs if run.cuts and (_begins_step(run) or not _TABLE_START.match(run.texts[0]))]
+    begun = [
+        run
+        for run in found
+        if _begins(run.texts[0]) or any(word in run.texts[0] for word in words) or _begins_step(run)
+    ]
     is_proven = _is_proven(begun, sum(not run.cuts for run in runs))
     joined = found if is_proven else [_proven_part(run, words) for run in begun]
     for run in joined:
@@ -154,6 +169,8 @@ def _is_proven(runs: list[_FoldedLine], alone: int) -> bool:
 def _proven_part(run: _FoldedLine, words: Sequence[str]) -> _FoldedLine:
     """The part of a run that certainly belongs together, with its first line."""
     for i in range(run.cuts):
+        if _is_step(run, i):
+            return run
         number = _cuts_number(run.texts[i], run.texts[i + 1])
         # two lines of one width that begin like no others
         one = i + 1 < run.cuts or _is_one_message(run, i, words)
@@ -161,6 +178,16 @@ def _proven_part(run: _FoldedLine, words: Sequence[str]) -> _FoldedLine:
             is_cut = number and (one or (run.texts[i][-1:].isdigit() and run.texts[i + 1][:1].isdigit()))
             return _FoldedLine(run.first, run.texts[: i + 1], is_cut)
     return run
+
+
+def _begins_step(run: _FoldedLine) -> bool:
+    return any(begins.search(run.texts[0]) for begins, _ in _STEP_ENDS)
+
+
+def _is_step(run: _FoldedLine, cut: int) -> bool:
+    """Whether the whole run is what a trainer prints for one step: a column that cuts a number then takes no blank."""
+    front, behind = "".join(run.texts[: cut + 1]), "".join(run.texts[cut + 1 :])
+    return any(begins.search(front) and not ends.search(front) and ends.search(behind) for begins, ends in _STEP_ENDS)
 
 
 def _is_one_message(run: _FoldedLine, cut: int, words: Sequence[str]) -> bool:
@@ -334,6 +361,29 @@ class WrappedMessages:
                 if (word := _WORD.search(after)) is not None and len(literal) >= WORD_LENGTH:
                     found[word[0]].append((before, after.rstrip()))
         return dict(found)
+
+
+_DOTS, _OMITTED = r"(?:\.{3,}|…|\[…\]|\[\.{3,}\])", r"(?:omitted|truncated|skipped|removed|cut|snipped|left out)"
+LEFT_OUT = (
+    r"(?i)^[ \t]*(?:"
+    rf"[<\[({{#*/~=.…\- \t]*(?:snip|{_OMITTED}|(?:the )?(?:\d[\d,]{{0,12}} )?(?:more |other |similar )?"
+    rf"(?:lines?|logs?|log lines|output|rows?|messages?|content)(?: (?:are|is|was|were|here))? {_OMITTED}[^.:]{{0,40}}"
+    rf"|{_OMITTED} \d[\d,]{{0,12}} (?:lines?|characters|chars|bytes|[km]i?b)[^.:]{{0,40}})[>\])}}#*/~=.…\- \t]*"
+    rf"|[<\[(]?[ ]?{_DOTS}[ ]?[>\])]?"
+    r")[ \t]*\r?$"
+)
+"""A line that stands for others: `<snip>`, `[truncated]`, `...`, `(... 2,311 lines omitted ...)`."""
+_SHORTENED = rf"(?i)(?:{_DOTS}|<snip>|[\[<(]{_OMITTED}[\])>])[ \t]*\r?$"
+"""The end of a message whose rest is left out."""
+
+
+def left_out_lines(texts: pl.Series) -> list[int]:
+    """The places of lines that say that others, or the rest of a watchdog's message, are left out."""
+    watchdogs = texts.str.contains("Watchdog caught", literal=True)
+    places = texts.str.contains(LEFT_OUT)
+    if watchdogs.any():
+        places |= watchdogs & texts.str.contains(_SHORTENED)
+    return places.arg_true().to_list()
 
 
 _CUT_OFF = re.compile(

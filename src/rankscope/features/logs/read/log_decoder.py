@@ -24,10 +24,10 @@ from rankscope.features.logs.read.c10d.known_errors import WordScreen
 from rankscope.features.logs.read.c10d.tracebacks import FAR_LINES, NEAR_LINES, STEP_WORDS
 from rankscope.features.logs.read.coll_lines import HEAD_BYTES, BlockLines, OperationRows, coll_rows
 from rankscope.features.logs.read.comm_lives import CommTable, ProcessTable, WarningReader
-from rankscope.features.logs.read.folded_lines import WrappedMessages, is_cut_off, unfold_lines
+from rankscope.features.logs.read.folded_lines import WrappedMessages, is_cut_off, left_out_lines, unfold_lines
 from rankscope.features.logs.read.log_record import Event, Record, record_event, shown_text
 from rankscope.features.logs.read.model import MOST_SETTINGS, LogContent, LogSetting
-from rankscope.features.logs.read.packed_words import NcclHead, Places, nccl_head
+from rankscope.features.logs.read.packed_words import Mask, NcclHead, Places, nccl_head
 from rankscope.features.logs.read.ras_output import SIGNS as RAS_SIGNS
 from rankscope.features.logs.read.ras_output import InspectorReader, RasReader
 from rankscope.features.logs.read.record_reader import NO_BREAK, RecordSplitter
@@ -72,6 +72,8 @@ class LogDecoder:
         """The last line, its place and number, if it lacks its end."""
         self._cuts: frozenset[int] = frozenset()
         """Lines of the block whose rest may be missing."""
+        self._transports = 0
+        """The number of transports that were taken."""
         self._plain = PlainLines(self._recognition.literals)
         self._training = TrainingLines()
         self._alert, self._stepping, self._silent, self._most_silent = False, False, 0, SILENT_LINES
@@ -97,6 +99,7 @@ class LogDecoder:
         if rows is not None:
             slow[rows.line[taken]] = False
         said = self._unheard.many(lines, slow, (offset, self._line))
+        self._take_transports(padded, whole, offset)
         with memoryview(padded) as view:
             which = np.flatnonzero(slow)
             bounds = zip(starts[which].tolist(), ends[which].tolist(), strict=True)
@@ -120,15 +123,33 @@ class LogDecoder:
         """Takes lines of a block that are read one by one."""
         read: set[int] = set()
         places = np.asarray(which, np.int64)
-        words = pl.Series([t.replace(NO_BREAK, b" ").decode("utf-8", "replace") for t in texts], dtype=pl.String)
+        words = pl.Series([text.decode("utf-8", "replace") for text in texts], dtype=pl.String)
+        if words.str.contains(NO_BREAK.decode(), literal=True).any():
+            words = words.str.replace_all(NO_BREAK.decode(), " ", literal=True)
         self._training.add(words, self._line + places, self._block + starts[places].astype(np.int64))
-        for k, (i, text, plain, telling) in enumerate(zip(which, texts, *self._plain.many(texts, words), strict=True)):
-            if telling:
+        for k in left_out_lines(words):
+            record = Record(self._block + int(starts[which[k]]), self._line + which[k], shown_text(words[k]), torn=True)
+            self._events.add([record_event("text-cut", record)])
+        plain, telling = self._plain.many(texts, words)
+        others = np.flatnonzero(~plain).tolist()
+        at, k = 0, -1
+        while (k := k + 1) < len(texts):
+            if not (self._alert or self._stepping or self.ras.active):
+                # lines without an event matter only to what is open
+                while at < len(others) and others[at] < k:
+                    at += 1
+                following = others[at] if at < len(others) else len(texts)
+                self.counts["records"] += following - k
+                k = following
+                if k == len(texts):
+                    break
+            i, text = which[k], texts[k]
+            if telling[k]:
                 for above in lines_above(texts, k, read):
                     self.counts["records"] -= 1
                     self.line(texts[above], self._block + int(starts[which[above]]), self._line + which[above])
                 self._alert, self._silent, self._most_silent = True, 0, SILENT_LINES
-            elif plain and not self._matters(text):
+            elif plain[k] and not self._matters(text):
                 self.counts["records"] += 1
                 continue
             read.add(k)
@@ -206,6 +227,7 @@ class LogDecoder:
             return False
         message = text[at + 11 :].rstrip(b"\r\n")
         kind = self._shapes.kind(message)
+        self._new_transports(offset, number)
         front = self._fronts.of(text[: at + 1], offset)
         if front is None:
             return False
@@ -265,6 +287,8 @@ class LogDecoder:
         ignored = "channels" if message.startswith(CHANNEL_STARTS) else "tuning" if TUNING_SIGN in message else ""
         if ignored:
             self.counts[ignored] += 1
+            self._shapes.kind(message.encode())
+            self._new_transports(record.offset, record.line)
             return True
         return (
             ("opCount" in message and self._coll(process, message, record, found.device))
@@ -297,6 +321,23 @@ class LogDecoder:
         if pair is not None:
             self._setting(process, pair, record)
         return pair is not None
+
+    def _take_transports(self, padded: bytearray, size: int, offset: int) -> None:
+        """Takes transports of channels that no earlier block has, with the first line of each."""
+        for transport in [*self._shapes.transports][self._transports :]:
+            kind = "/GDRDMA" if transport.endswith("/GDRDMA") else f" via {transport}"
+            begin = padded.find(kind.encode(), PAD_BYTES, PAD_BYTES + size)
+            at = max(begin, PAD_BYTES)
+            line = self._line + padded.count(b"\n", PAD_BYTES, at)
+            begin = padded.rfind(b"\n", PAD_BYTES, at) + 1 or PAD_BYTES
+            self._setting(-1, ("transport", transport), Record(offset + begin - PAD_BYTES, line, ""))
+        self._transports = len(self._shapes.transports)
+
+    def _new_transports(self, offset: int, line: int) -> None:
+        """Takes transports that the line at this place is the first to have."""
+        for transport in [*self._shapes.transports][self._transports :]:
+            self._setting(-1, ("transport", transport), Record(offset, line, ""))
+        self._transports = len(self._shapes.transports)
 
     def _cut(self, process: int, message: str, record: Record) -> bool:
         """Takes a line with only the beginning of an operation: it counts if its communicator is clear."""
@@ -398,12 +439,18 @@ class PlainLines:
         self._literals = literals
         self._screens: tuple[WordScreen, WordScreen] | None = None
 
-    def many(self, lines: Sequence[bytes], texts: pl.Series) -> tuple[list[bool], list[bool]]:
+    def many(self, lines: Sequence[bytes], texts: pl.Series) -> tuple[Mask, Mask]:
         """For each line, given with its text, whether it holds no event, and whether a word of the recogniser."""
         if len(lines) < FEWEST_LINES:
-            return [False] * len(lines), [True] * len(lines)
+            return np.zeros(len(lines), np.bool_), np.ones(len(lines), np.bool_)
         if self._screens is None:
-            self._screens = WordScreen(_SIGNS), WordScreen((*_EVENT_SIGNS, *self._literals()))
-        signs, telling = (screen.many(texts) for screen in self._screens)
-        rows = zip(signs, telling, lines, strict=True)
-        return [not sign and not tells and len(line) <= LINE_BYTES for sign, tells, line in rows], telling
+            words = *_EVENT_SIGNS, *self._literals()
+            self._screens = WordScreen((*_SIGNS, *words)), WordScreen(words)
+        any_word, of_events = self._screens
+        # one pass over all lines: few hold any of the words
+        some = np.flatnonzero(np.asarray(any_word.many(texts), np.bool_))
+        telling = np.zeros(len(lines), np.bool_)
+        telling[some] = of_events.many(texts.gather(some))
+        plain = (texts.str.len_bytes() <= LINE_BYTES).to_numpy(writable=True)
+        plain[some] = False
+        return plain, telling

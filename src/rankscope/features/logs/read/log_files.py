@@ -180,6 +180,7 @@ _SIGNS = (
     b"(raylet", b"ray.exceptions", b"[launch.py", b"died unexpectedly", b"died, exit code", b"  exitcode  : ",
     b"Root Cause (first", b"store based barrier", b"NVRM: ", b"oom-kill", b"Kill process", b"Killed process",
     b"NVSMI LOG", b"hca_id:", b"# Port counters", b"Health Monitor Report", b"SXid (", b"mlx5_core ", b"amdgpu ",
+    b"PCIe Bus Error", b": AER: ",
     b"NIC Link is Down", b"what(): ", b"terminate called", b"missing ranks", b"atchdog timeout", b"hit an exception",
     b"RAS Monitor Mode", b"noticed that process", b"RankID:", b"most recent call first):", b"most recent call last):",
     b"Fatal Python error: ", b"/handler/dump_traceback", b"/handler/pyspy_dump", b"py dump for PID",
@@ -190,6 +191,8 @@ _SIGNS = (
     b" Killed ", b"(core dumped)", b"OOMKilled", b"PBS: job killed: ", b"TERM_MEMLIMIT: ", b"TERM_RUNLIMIT: ",
     b"memory summary, device ID", b" Terminated", b"Evicted", b"Preempt", b"NodeNotReady ", b"NodeLost ",
     b"NodeShutdown ", b"TaintManagerEviction ",
+    b"STRAGGLER DETECTION WARNING: ", b"GPU relative performance:",
+    b"GPU individual performance:", b" Diagnostics ===", b" in comm 0x",
 )  # fmt: skip
 """Words of lines that may tell of a job. Looking for each is three times as fast as one expression of all."""
 _SIGN_FORMS = re.compile(rb"\[[IWEF](?:\d{3,4})? |E[A-Z]\d{4}\)?: |Thread \d{1,19} \((?:active|idle)")
@@ -211,14 +214,15 @@ _ENDS = re.compile(
     r"|\[(?:INFO|WARNING|ERROR)\] \[launch\.py:\d{1,6}:|slurmstepd: error: "
     r"|NVRM: (?:Xid |The NVIDIA GPU |GPU \S{7,20}: GPU has )"
     r"|=+NVSMI LOG=+|hca_id:\s|# Port counters: "
-    r"|\|? ?Health Monitor Report|nvidia-nvswitch\d{1,3}: SXid \(PCI:|(?:mlx5_core|amdgpu) [0-9a-f]{4}:[0-9a-f]{2}:"
+    r"|\|? ?Health Monitor Report|nvidia-nvswitch\d{1,3}: SXid \(PCI:"
+    r"|(?:mlx5_core|amdgpu|pcieport|nvidia|nvme) [0-9a-f]{4}:[0-9a-f]{2}:"
     r"|(?:\[PID: \d{1,10}\] \S{1,40} )?(?:\w{1,60}\()?E[A-Z]\d{4}\)?: |\[ERROR\] HCCL\(\d{1,10},"
     r"|mpirun\S{0,20} noticed that process rank \d"
     r"|(?:Unhandled exception: \S{1,80} |\s{0,8})what\(\): "
     r"|(?:oom-kill:|Out of memory: |Memory cgroup out of memory: )|terminate called after throwing an instance of "
     r"|(?:Worker|Engine core) (?:proc )?\S{1,80} (?:pid \d{1,10} )?died(?: unexpectedly|, exit code)"
     r"|The actor is dead because its worker process has died\.|(?:Unable to determine the device handle for|Failed to "
-    r"initialize NVML: )|\S{1,200}: line \d{1,6}: {1,3}\d{1,10} (?:Aborted|Killed|Segmentation fault|Bus error)\b"
+    r"initialize NVML: )|\S{1,200}: line \d{1,6}: {1,8}\d{1,10} (?:Aborted|Killed|Segmentation fault|Bus error)\b"
     r"|(?:\w{1,60} )?[Ww]atchdog timeout \(self\."
     r"|(?:Waiting|Timed out initializing process group) in store based barrier |\w{1,40} hit an exception: Traceback "
     r"| {2}exitcode {2}: -?\d{1,5} +\(pid: \d{1,10}\)|Root Cause \(first observed failure\):"
@@ -237,6 +241,9 @@ _ENDS = re.compile(
     r"|\S{1,20}(?: \(x\d+ over \S+\))? +(?:Normal|Warning) +"
     r"(?:Evicted|Preempt\w+|NodeNotReady|NodeShutdown|TaintManagerEviction) +pod/"
     r"|=>> PBS: job killed: |TERM_(?:MEM|RUN)LIMIT: job killed"
+    r"|=== (?:NCCL|RAS) Diagnostics ===|\[(?:OK|INFO|WARN|ERROR|FAIL)\] .{1,1000} in comm 0x[0-9a-f]"
+    r"|STRAGGLER DETECTION WARNING: Some GPUs "
+    r"|(?:\[NeMo .{1,100}\] ?)?\s{0,8}GPU (?:relative|individual) performance:\s*$"
     r"|\|\s{1,60}PyTorch \w{2,8} memory summary, device ID \d"
     r"|(?:Stalled ops:)?.{1,300}\[missing ranks: \d|One or more tensors were submitted to be reduced"
 )

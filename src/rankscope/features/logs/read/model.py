@@ -336,7 +336,8 @@ def only_starts(log: LogContent) -> bool:
 
 
 def _has_tables(log: LogContent) -> bool:
-    return log.training is not None or any((log.comms, log.settings, log.warnings, log.ras, log.inspected))
+    settings = [row for row in log.settings if row.name != "transport"]
+    return log.training is not None or any((log.comms, settings, log.warnings, log.ras, log.inspected))
 
 
 def shown_kind(log: LogContent) -> str:

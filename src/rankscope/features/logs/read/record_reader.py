@@ -32,7 +32,7 @@ _HOST = re.compile(
     r"(?!\w*(?:Error|Exception|Warning):)"
     r"([A-Za-z][\w.\-]{0,254}(?::\d{1,6})?): (?=Traceback \(most recent call last\):| {2}File \"|\[rank\d"
     r"|\[[IWEF]\d{3,4} |(?:Current thread|Thread) 0x|Stack \(most recent|Traceback for thread \d"
-    r"|Timeout \(\d{1,5}:\d\d:|Fatal Python error: )"
+    r"|Timeout \(\d{1,5}:\d\d:|Fatal Python error: |E[A-Z]\d{4}: )"
 )
 """A host name before a line: pdsh puts it before every line, and torchrun on demand, with a rank behind it. Only some
 lines prove that it is a host."""

@@ -8,7 +8,7 @@ the collective.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -136,7 +136,7 @@ def _late(
 def find_silent(logs: LogEvidence) -> Iterator[Finding]:
     """The ranks in the logs that did not give up waiting while most did; several are only candidates."""
     gave_up, lines = logs.gave_up, logs.lines
-    if _is_cut_after(logs, gave_up.values()):
+    if logs.is_cut(gave_up.values()):
         return
     covered = logs.covered | _closed(logs)
     silent = sorted(covered - set(gave_up) - logs.hurt)
@@ -183,12 +183,6 @@ def find_silent(logs: LogEvidence) -> Iterator[Finding]:
     )
 
 
-def _is_cut_after(logs: LogEvidence, lines: Iterable[LogLine]) -> bool:
-    """Whether the text of any of these lines ends within a message."""
-    files = {line.file for line in logs.lines if line.kind == "text-cut"}
-    return any(line.file in files for line in lines)
-
-
 def _closed(logs: LogEvidence) -> set[int]:
     """Ranks without a line of their own whose processes a launcher closed.
 
@@ -231,7 +225,7 @@ def find_absent(logs: LogEvidence) -> Iterator[Finding]:
         absent = sorted(set(group.ranks) - set(ranks) - logs.hurt - set(gave_up))
         if not absent or len(absent) > MOST_ABSENT or len(waiting) < FEWEST_WAITING * len(absent):
             continue
-        if _is_cut_after(logs, [gave_up[rank] for rank in waiting]):
+        if logs.is_cut(gave_up[rank] for rank in waiting):
             # the lines of the others may be those that were cut off
             continue
         first = min((gave_up[rank] for rank in waiting), key=lambda line: (line.file, line.offset))

@@ -90,11 +90,13 @@ def find_analysed(logs: LogEvidence) -> Iterator[Finding]:
     """A finding for each other analyser that printed ranks, with the advice to bring what it looked at."""
     by_tool: defaultdict[str, list[LogLine]] = defaultdict(list)
     for line in logs.lines:
-        if line.kind == "analyser-report":
+        if line.kind == "analyser-report" and line.values.get("what") != "slow":
             by_tool[str(line.values.get("tool"))].append(line)
         elif line.kind == "traceback" and (lacking := _LACKING.search(line.text)) is not None:
             ranks = [int(rank) for rank in re.findall(r"\d{1,7}", lacking[1])]
             by_tool["torchfrtrace"].append(replace(line, values={"what": "no-dump", "ranks": ranks}))
+    if slow := [line for line in logs.lines if line.kind == "analyser-report" and line.values.get("what") == "slow"]:
+        yield _slow(slow)
     for tool, lines in by_tool.items():
         # reports on collectives; without any, those on dumps that were not there, else the first row of a table
         judged = [line for line in lines if line.values.get("what") in ("missing", "errors", "hanging")]
@@ -129,6 +131,43 @@ def _analysed(tool: str, lines: Sequence[LogLine]) -> Finding:
         stack=tuple(Frame(str(f[0]), str(f[1]), int(f[2])) for f in first.values.get("frames") or ()),
         evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
         next_steps=("Give the flight recorder dumps themselves: rankscope DIRECTORY_OF_DUMPS.",),
+    )
+
+
+def _slow(lines: Sequence[LogLine]) -> Finding:
+    """The ranks that NVRx calls slow, or that it gives the lowest scores without calling them so."""
+    counts = Counter(rank for line in lines for rank in _ranks(line.values))
+    warned = [line for line in lines if line.values.get("ranks")]
+    tables = [line for line in lines if line.values.get("worst")]
+    scores = [tuple(row) for line in tables for row in line.values["worst"]]
+    lowest = min(scores, key=lambda row: row[2], default=None)
+    first = (warned or lines)[0]
+    ranks = sorted(counts, key=lambda rank: (-counts[rank], rank))
+    low = f"rank {lowest[0]} on {lowest[1]} has the lowest score, {lowest[2]:g}" if lowest else ""
+    often = f", rank {ranks[0]} in {counts[ranks[0]]} reports" if len(ranks) > 1 and counts[ranks[0]] > 1 else ""
+    said = f"{ranks_text(sorted(ranks), LONGEST_RANKS)} {'is' if len(ranks) == 1 else 'are'} slow" if ranks else low
+    own = {str(line.values.get("measure")) for line in warned or lines} == {"individual"}
+    against = "the best of the same rank before" if own else "the fastest rank"
+    return Finding(
+        kind="straggler",
+        severity="warning" if ranks else "info",
+        title=f"{first.values['tool']} says that {said}{often} ({first.place})",
+        explanation=f"{plural(len(lines), 'report')} of {first.values['tool']}, whose scores compare the kernels of "
+        f"each GPU with {against}.{f' {low[0].upper()}{low[1:]}.' if low and ranks else ''} The log does not show what "
+        "the rank is late in.",
+        candidates=tuple(sorted(ranks)),
+        confidence="low",
+        confidence_reasons=("it is the judgement of another tool, without the times behind it",),
+        evidence=tuple(
+            line.evidence()
+            for line in list({line.offset: line for line in (*warned, *tables)}.values())[:MOST_EVIDENCE]
+        ),
+        next_steps=(
+            "Record a trace of each rank with torch.profiler over the same steps: rankscope DIRECTORY_OF_TRACES names "
+            "what a late rank is late in.",
+            f"Look at the GPU of {ranks_text(sorted(ranks), LONGEST_RANKS) if ranks else 'this rank'}: nvidia-smi -q "
+            "-d CLOCK,PERFORMANCE,TEMPERATURE.",
+        ),
     )
 
 

@@ -134,6 +134,9 @@ def _tells_of_killed(line: LogLine, killed: Collection[int]) -> bool:
 def _is_repeated(failure: Failure, failures: Sequence[Failure]) -> bool:
     """Whether a line says of an unnamed process what another line says of a named one: slurmstepd counts kills."""
     line = failure.line
+    if failure.mark[0] == "worker-died" and line.pid is None and not line.values.get("name"):
+        # Ray tells of a dead actor in one line, and lists the same one in others
+        return any(f is not failure and f.mark[0] == "worker-died" and f.line.pid is not None for f in failures)
     if failure.mark[0] != "host-out-of-memory" or line.rank is not None or line.pid is not None:
         return False
     named = [

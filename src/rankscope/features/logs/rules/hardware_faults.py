@@ -28,6 +28,7 @@ MOST_RANKS = 1 << 20
 MOST_FAULTS = 8
 _COMM_SUFFIX = re.compile(r"\s*(?:\bacross \d+ ranks)?(?: in comm 0x[0-9a-fA-F]+)?(?= for |,|$)")
 _BY_PROGRAM = "programs often cause it themselves, or it follows from another failure"
+_CORRECTED = "the PCIe bus corrected it: single ones are harmless, many of them mean a bad slot, cable or riser"
 _UNPROVEN = "the logs do not show that the job failed because of it"
 
 
@@ -39,11 +40,18 @@ def find_faults(logs: LogEvidence) -> Iterator[Finding]:
     accused = {f.line.who for f in failures}
     reasons = {(line.file, line.offset): reason for line, reason in untimely}
     by_who: defaultdict[tuple[object, str], list[LogLine]] = defaultdict(list)
+    # the port above a device does not know which kind of device it is
+    by_bus = {
+        line.values["bus"]: line.who
+        for line in reversed(logs.lines)
+        if line.is_hardware and line.values.get("bus") and line.values.get("device") != "pcie"
+    }
     for line in (*logs.lines, *(line for line, _ in untimely if not line.is_hardware)):
         at = (line.file, line.offset)
         fault = (line.is_hardware or at in reasons) and at not in causes and line.kind != "nccl-diagnosis"
         if fault and not (line.role == "root" and line.who in accused):
-            by_who[line.who, reasons.get(at, "")].append(line)
+            who = by_bus.get(line.values.get("bus"), line.who) if line.is_hardware else line.who
+            by_who[who, reasons.get(at, "")].append(line)
     for (_, misfit), lines in list(by_who.items())[:MOST_FAULTS]:
         yield _fault(list({(line.file, line.offset): line for line in lines}.values()), misfit, logs)
 
@@ -53,16 +61,20 @@ def _fault(lines: list[LogLine], misfit: str, logs: LogEvidence) -> Finding:
     first = earliest_line(lines)
     fatal = any(line.values.get("fatal") for line in lines)
     why = misfit or (_UNPROVEN if fatal or first.values.get("number") is None else _BY_PROGRAM)
-    who = who_text(lines)
+    corrected = all(line.values.get("corrected") for line in lines)
+    if corrected:
+        why = _CORRECTED
+    named = [line for line in lines if line.values.get("device") != "pcie"] or lines
+    who = who_text(named)
     joined = first.values.get("joined")
     more = f" {joined['text'][0].upper()}{joined['text'][1:]} ({joined['file']}:{joined['line']})." if joined else ""
     return Finding(
         kind="hardware-fault",
-        severity="info" if misfit else "warning",
+        severity="info" if misfit or corrected else "warning",
         title=f"{who}: {_listed(list(dict.fromkeys(map(_fault_text, lines))))} ({first.place}); no proven cause",
         explanation=f"{plural(len(lines), 'line')} of kernels, drivers or tools; {why}.{more}",
         candidates=() if misfit else ranks_of(lines),
-        culprits=culprits_of(lines, logs.place) if first.rank is None else (),
+        culprits=culprits_of(named, logs.place) if first.rank is None else (),
         confidence="low",
         confidence_reasons=(why,),
         evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),

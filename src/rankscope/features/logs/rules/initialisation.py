@@ -81,11 +81,18 @@ def _init_hang(part: pl.DataFrame, logs: LogEvidence, covered: frozenset[int]) -
     named = tuple(sorted(names[rank] for rank in late if rank in names))
     whole = len(covered) >= dataset.world_size > 0
     seen = bool(named) and len(named) == len(late) and (set(named) <= covered if absent else True)
-    sure = seen and len(late) * 2 <= size and (logs.waited or whole)
+    is_cut = bool(logs.cut_files & {*begun["file"].to_list()})
+    sure = seen and len(late) * 2 <= size and (logs.waited or whole) and not is_cut
     ranks = named if sure else ()
     waiting = tuple(sorted(names[rank] for rank in {*stuck, *done} - set(late) if rank in names))
     title = f"all {size:,} ranks began to set up a communicator, and none finished{place}"
-    if absent:
+    unseen = bool(absent) and not sure and not logs.waited and (is_cut or not covered & {*named})
+    if unseen:
+        title = (
+            f"{called([*stuck, *done])} began to set up a communicator of {plural(size, 'rank')}, and no line tells "
+        )
+        title += f"that it is ready; there is no line of {called(absent)}{place}"
+    elif absent:
         title = f"{called(absent)} never came to set up a communicator of {size:,} ranks{place}"
     elif done:
         title = f"{called(stuck)} never finished setting up a communicator of {size:,} ranks{place}"
@@ -100,11 +107,12 @@ def _init_hang(part: pl.DataFrame, logs: LogEvidence, covered: frozenset[int]) -
         root_cause=sure or logs.waited,
         culprit_ranks=ranks,
         culprits=tuple(map(logs.place, ranks)),
-        candidates=() if sure else named,
+        candidates=() if sure or unseen else named,
         waiting_ranks=waiting,
         blast_radius=len(waiting),
         confidence="medium" if sure else "low",
         confidence_reasons=(
+            *(("the text is cut: lines of other ranks may have stood there",) if is_cut else ()),
             *(("the logs may not hold the lines of all ranks",) if absent and not sure else ()),
             *(("the log does not show how long it had been waiting",) if not logs.waited else ()),
             "lines of the standard output may be lost when a process is aborted",
@@ -154,7 +162,8 @@ def _short(logs: LogEvidence, lines: list[LogLine], gave_up: list[LogLine], came
     size, waiting = gave_up[-1].values["world_size"], ranks_of(lines)
     absent = tuple(sorted(set(range(size)) - set(waiting))) if size <= 1 << 20 else ()
     # the absent ranks are known only if every rank that came has a line
-    ranks = absent if len(absent) == size - came and 2 * len(absent) <= size else ()
+    is_cut = logs.is_cut(lines)
+    ranks = absent if len(absent) == size - came and 2 * len(absent) <= size and not is_cut else ()
     who = ranks_text(ranks) if ranks else f"{size - came} of {plural(size, 'rank')}"
     return Finding(
         kind="init-hang",
@@ -167,7 +176,11 @@ def _short(logs: LogEvidence, lines: list[LogLine], gave_up: list[LogLine], came
         waiting_ranks=waiting,
         blast_radius=len(waiting),
         confidence="medium" if ranks else "low",
-        confidence_reasons=() if ranks else ("the log does not name the ranks that did not come",),
+        confidence_reasons=()
+        if ranks
+        else ("the text is cut: lines of other ranks may have stood there",)
+        if is_cut
+        else ("the log does not name the ranks that did not come",),
         evidence=tuple(line.evidence() for line in gave_up[:MOST_LINES]),
         next_steps=("See whether these processes started at all, and what they print first.",),
     )

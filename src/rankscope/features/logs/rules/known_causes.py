@@ -262,10 +262,10 @@ def _first_collective_text(lines: Sequence[LogLine]) -> str:
 
 
 def _cut_text_end(lines: Sequence[LogLine], waiting: Sequence[LogLine]) -> str:
-    """A sentence on a text that ends within a message, so that lines of other ranks may be missing."""
+    """A sentence on a text that lacks a part, so that lines of other ranks may be missing."""
     files = {line.file for line in waiting}
     cut = next((line for line in lines if line.kind == "text-cut" and line.file in files), None)
-    return f" The text is cut at {cut.place}: lines of other ranks may have followed." if cut is not None else ""
+    return f" The text is cut at {cut.place}: lines of other ranks may have stood there." if cut is not None else ""
 
 
 def _stuck_schedulers(lines: list[LogLine], others: Sequence[LogLine]) -> Finding:

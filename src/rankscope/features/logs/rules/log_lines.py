@@ -97,7 +97,9 @@ class LogLine:
     def part(self) -> str:
         """The device that a line about hardware names: "the GPU at 0000:5d:00"; else ""."""
         values = self.values
-        kind = {"gpu": "GPU", "switch": "NVSwitch", "port": "port"}.get(str(values.get("device")), "")
+        kind = {"gpu": "GPU", "switch": "NVSwitch", "port": "port", "pcie": "PCIe device"}.get(
+            str(values.get("device")), ""
+        )
         if not self.is_hardware or not kind:
             return ""
         if values.get("bus"):
@@ -139,6 +141,16 @@ class LogEvidence:
     def dataset(self) -> Dataset:
         """The tables of the job."""
         return self.facts.dataset
+
+    def is_cut(self, lines: Iterable[LogLine]) -> bool:
+        """Whether the text of any of these lines lacks a part: what a rank printed there is not here."""
+        files = self.cut_files
+        return bool(files) and any(line.file in files for line in lines)
+
+    @cached_property
+    def cut_files(self) -> frozenset[int]:
+        """The files whose text ends within a message, or says that a part of it was left out."""
+        return frozenset(line.file for line in self.lines if line.kind == "text-cut")
 
     @property
     def world(self) -> int:
@@ -400,10 +412,16 @@ def _device(line: LogLine) -> str | None:
     return None if line.device is None else f"GPU {line.device}"
 
 
+_PLACES = re.compile(r"\[([A-Z_]+\d+(?: [A-Z_]+\d+)*)\]")
+"""How SGLang names a process whose rank its places do not tell: `[DP1 TP2]`."""
+
+
 def _process(line: LogLine) -> str:
     label = str(line.values.get("label") or "").strip(" :|")
     local = line.values.get("local_rank")
     beside = f" (local rank {local})" if local is not None else f" ({line.in_group})" if line.in_group else ""
+    if not beside and (inner := _PLACES.search(label)) is not None:
+        beside = f" ({inner[1]})"
     part = line.part if line.pid is None else ""
     unnumbered = line.in_group or part or _tasks(line)
     unnumbered = unnumbered or (f"the process of local rank {local}" if beside else UNKNOWN_PROCESS)
@@ -412,6 +430,8 @@ def _process(line: LogLine) -> str:
     name = (
         f"process {line.pid}{beside}"
         if line.pid is not None
+        else f"the process {places[1]}"
+        if (places := _PLACES.fullmatch(label)) is not None
         else f"the process behind {label}"
         if label
         else unnumbered
@@ -431,6 +451,7 @@ def _tasks(line: LogLine) -> str:
 _WORDS = {"cuda": "CUDA", "nccl": "NCCL", "gpu": "GPU", "ib": "IB", "ecc": "ECC", "xid": "Xid", "imex": "IMEX"}
 
 
+_OUT_OF_MEMORY = re.compile(r"\b(?:HIP|NPU|XPU|MUSA|MPS) out of memory")
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{4,20})\): (\d{1,4})(?:.{0,200}caused by previous Xid (\d{1,4}))?"
 )
@@ -446,6 +467,8 @@ _CHECK = re.compile(rf"enforce fail at [^\]]{{1,300}}\] (.{{1,{LONGEST_CHECK}}})
 def error_label(error: LogLine) -> str:
     """The name of a known error in the table, or the words of its id; with sizes or condition of a line of gloo."""
     name = str(error.values.get("title") or "") or " ".join(_WORDS.get(w, w) for w in error.pattern.split("-"))
+    if error.pattern == "cuda-out-of-memory" and (device := _OUT_OF_MEMORY.search(error.text)) is not None:
+        return device[0]
     if error.is_hardware and (xid := _XID.search(error.text)) is not None:
         after = f" after Xid {xid[3]}" if xid[3] else ""
         lost = f"{name}: " if error.pattern in ("gpu-lost", "ecc") else ""

@@ -50,7 +50,9 @@ def with_training(facts: Facts, analysis: Analysis) -> Analysis:
         return replace(known, status=status, verdict=worst.title, findings=(first, *rest))
     known = replace(known, findings=(*analysis.findings, *told))
     if analysis.status == "unknown" and dataset.from_logs and dataset.ops.is_empty() and not _is_warned(analysis):
-        return replace(known, verdict=f"{steps_text(results)}, nothing wrong seen; {UNSEEN}")
+        noted = next((finding.title for finding in told if finding.kind == "values-not-finite"), "")
+        seen = f"; {noted}, nothing else wrong seen" if noted else ", nothing wrong seen"
+        return replace(known, verdict=f"{steps_text(results)}{seen}; {UNSEEN}")
     return known
 
 
@@ -135,10 +137,17 @@ class _StepWriter:
             back = ", and finite again behind it" if broken.end < series.values.size else ""
             said.append(f"{self._what(series)} is {number_text(broken.after)} at {span}{until}{back}.")
         first = breaks[0]
-        serious = not is_lost and any(broken.series.name == "loss" and np.isfinite(broken.before) for broken in breaks)
+        # what is not finite up to the last print may stay so
+        at_end = first.end == first.series.values.size and first.series.name == "grad_norm"
+        serious = not is_lost and (
+            at_end or any(broken.series.name == "loss" and np.isfinite(broken.before) for broken in breaks)
+        )
+        bad = int((~np.isfinite(first.series.values)).sum())
+        among = f", in {bad} of {first.series.values.size} prints" if bad > 1 else ""
+        among += ", the last among them" if at_end else ""
         return Finding(
             kind="values-not-finite", severity="warning" if serious else "info",
-            title=f"{self._what(first.series)} is {number_text(first.after)} at {first.series.place(first.at)}",
+            title=f"{self._what(first.series)} is {number_text(first.after)} at {first.series.place(first.at)}{among}",
             explanation=" ".join(text[:1].upper() + text[1:] for text in said)
             + " A scaler of losses, or a batch that is left out, makes single ones.",
             confidence="high", evidence=tuple(self._around(first)),

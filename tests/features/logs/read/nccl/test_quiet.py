@@ -12,7 +12,7 @@ NOISE = [
     "Connected to proxy localRank {0} -> connection 0x7f{0}a2c00",
     "New proxy send connection {0} from local rank {0}, transport 2",
     "Channel 0{0}/0 : 0[0] -> 1[1] via P2P/CUMEM",
-    "16 coll channels, 0 collnet channels, 0 nvls channels",
+    "Connected all rings, use ring PXN 0 GDR 1",
 ]
 
 
@@ -20,7 +20,9 @@ def test_noise_is_counted_and_nothing_more() -> None:
     content = log(*(info(text.format(n)) for n in range(10) for text in NOISE))
     assert (content.counts["INFO"], content.counts["records"], content.counts["lines"]) == (50, 50, 50)
     assert content.processes[0].records == 50
-    assert not content.events and not content.settings and not content.comms
+    # but for the first channel over each transport
+    assert [(row.name, row.value, row.line) for row in content.settings] == [("transport", "P2P/CUMEM", 4)]
+    assert not content.events and not content.comms
 
 
 def test_the_last_quiet_line_of_a_thread_is_the_text_of_a_failure() -> None:

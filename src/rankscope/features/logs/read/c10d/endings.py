@@ -29,7 +29,7 @@ _ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "w
 _HARDWARE_WORDS = (
     "NVRM: ", "SXid (PCI:", "mlx5_core ", "Link DOWN", "NIC Link is Down", "amdgpu ", "GPU[", "XID ", "DBEs",
     "ouble Bit ECC", "ouble bit ECC", "row remapping failed", "NVLink link", "uncorrectable memory error",
-    "GPU 0000", "GPU0000", "the device handle for", "hca_id:", "# Port counters:",
+    "PCIe Bus Error", ": AER: ", "GPU 0000", "GPU0000", "the device handle for", "hca_id:", "# Port counters:",
 )  # fmt: skip
 LITERALS = (*_END_WORDS, *_HARDWARE_WORDS, *_ABORT_WORDS)
 _RESTART = re.compile(r"\brestart_count=(\d{1,6})\b|(\d{1,6})/(\d{1,6}) attempts left; will restart worker group")
@@ -56,6 +56,11 @@ _AGENT = re.compile(r"[WEI]\d{4} [\d:.]{8,18} (\d{1,10}) torch/distributed/elast
 _LAUNCHED = re.compile(r"\bexits with return code = (-?\d{1,5})\b")
 _SPAWNED = re.compile(r"\bprocess (\d{1,6}) terminated with (?:signal (SIG[A-Z]{2,8})|exit code (\d{1,5}))")
 _WORKER = re.compile(r"Worker \S{1,80} pid (\d{1,10}) died, exit code: (-?\d{1,5})")
+_POD = re.compile(
+    r"(?:\[([\w.\-]{1,253})\] |\b[Cc]ommand |\b[Cc]ontainer (?:([\w.\-]{1,253}) )?)"
+    r"terminated with exit code \(?(\d{1,3})\)?"
+)
+"""What Flyte, kubectl and their like say of a container that ended."""
 _MPIRUN = re.compile(
     r" noticed that process rank (\d{1,7}) with PID (\d{1,10}) on node (\S{1,255}) exited on signal (\d{1,3})\b"
 )
@@ -64,7 +69,7 @@ _FATAL = re.compile(r"Fatal Python error: ([^\n]{1,200})")
 _GOT_SIGNAL = re.compile(r"Process (\d{1,10}) got signal: (\d{1,3})")
 _SIGNAL_NAME = re.compile(r"(?:^|\] )Signal: ([A-Z][\w ]{1,40}) \((\d{1,3})\)")
 _SHELL = re.compile(
-    r": line \d{1,6}: {1,3}(\d{1,10}) (Segmentation fault|Aborted|Bus error|Illegal instruction"
+    r": line \d{1,6}: {1,8}(\d{1,10}) (Segmentation fault|Aborted|Bus error|Illegal instruction"
     r"|Floating point exception"
     r"|Killed)\b"
 )
@@ -144,6 +149,11 @@ def _child(record: Record) -> Event | None:
         made = _ended(record, -int(noticed[4]), None, int(noticed[2]) or None)
         # one process of mpirun is one rank wherever mpirun starts the ranks itself
         return made._replace(rank=int(noticed[1]), values={**made.values, "host": noticed[3]})
+    if (pod := _POD.search(text)) is not None:
+        code, name = int(pod[3]), pod[1] or pod[2]
+        # a shell adds 128 to the number of a signal
+        made = _ended(record, 128 - code if code > 128 else code, None, None)
+        return made._replace(values={**made.values, "label": name}) if name else made
     if (spawned := _SPAWNED.search(text)) is not None:
         code = int(spawned[3]) if spawned[3] else -_SIGNAL_BY_NAME.get(spawned[2], 0)
         return _ended(record, code, int(spawned[1]), None) if code else None
@@ -204,6 +214,12 @@ _MLX5 = re.compile(
     r"|device's health compromised|High temperature|Port: \d{1,3} Link DOWN|port_inactive|firmware tracer fatal)"
 )
 _NIC = re.compile(rf"{BUS} (\S{{1,32}}): (NIC Link is Down)")
+_PCIE = re.compile(
+    rf"(?:(\w{{1,32}}) )?{BUS}: (?:AER: (?:Multiple )?(Un)?correct(?:ed|able) ?(\((?:Non-)?[Ff]atal\))? error"
+    rf"(?: message)? received(?: from)?:? {BUS}"
+    r"|PCIe Bus Error: severity=(Un)?[Cc]orrect(?:ed|able)(?: (\((?:Non-)?[Ff]atal\)))?)"
+)
+"""Reports of the kernel on errors of the PCIe bus: of the port above a device, and of the device."""
 _AMD = re.compile(
     rf"amdgpu {BUS}: .{{0,80}}?"
     r"(GPU reset begin|ring \S{1,40} timeout|[1-9]\d{0,9} uncorrectable hardware errors|GPU is lost|poison"
@@ -229,11 +245,19 @@ def host_before(record: Record) -> str | None:
 def _hardware_events(record: Record) -> Iterator[Event]:
     """The event of a line about hardware.
 
-    Values: `device`: "gpu", "switch", "port"; `bus`, its address as printed; `number` of an Xid or SXid; `gpu`, the
-    index that a tool gives it; `port`, its name; `fatal`: whether a program cannot go on with it; `pid`, `name` and
-    `host`. Unknown values are None.
+    Values: `device`: "gpu", "switch", "port", "pcie"; `bus`, its address as printed; `number` of an Xid or SXid; `gpu`,
+    the index that a tool gives it; `port`, its name; `fatal`: whether a program cannot go on with it; `corrected`,
+    whether the PCIe bus mended it; `pid`, `name` and `host`. Unknown values are None.
     """
-    made = _xid(record) or _driver(record) or _switch(record) or _network(record) or _amd(record) or _of_tool(record)
+    made = (
+        _xid(record)
+        or _driver(record)
+        or _switch(record)
+        or _pcie(record)
+        or _network(record)
+        or _amd(record)
+        or _of_tool(record)
+    )
     if made is not None:
         yield made
 
@@ -272,6 +296,16 @@ def _network(record: Record) -> Event | None:
     if (nic := _NIC.search(record.text)) is not None:
         return _made(record, "port", fatal=False, bus=nic[1], port=nic[2])
     return None
+
+
+def _pcie(record: Record) -> Event | None:
+    found = _PCIE.search(record.text)
+    if found is None:
+        return None
+    driver, own, _, _, below, _, severity = found.groups()
+    device = {"nvidia": "gpu", "amdgpu": "gpu", "mlx5_core": "port"}.get(driver or "", "pcie")
+    fatal = (severity or found[4]) == "(Fatal)"
+    return _made(record, device, fatal=fatal, bus=below or own, corrected=not (found[3] or found[6]))
 
 
 def _amd(record: Record) -> Event | None:

@@ -64,7 +64,7 @@ _ENTRY = re.compile(r"^\s+(class_name|actor_id|pid|name|namespace|ip|repr): ?(\S
 
 def events(record: Record) -> Iterator[Event]:
     """The events in a record. Values of a death: `pid`, `host`, `name` and `exitcode`, None if unknown; `how`, where a
-    line tells that memory ran out."""
+    line tells that memory ran out; `framework` of those that Ray tells."""
     text = record.text
     if any(word in text for word in _COMPILE_WORDS):
         yield from _compile_events(record)
@@ -75,10 +75,10 @@ def events(record: Record) -> Iterator[Event]:
     if died and not _INTENDED_EXIT.search(text):
         pid, host = _PID.search(text), _HOST.search(text)
         made = _died(record, int(pid[1]) if pid else None, host[1] if host else None, None)
-        yield made._replace(values={**made.values, **_exit_values(text)})
+        yield made._replace(values={**made.values, **_exit_values(text), "framework": "ray"})
     elif (killed := _RAY_KILL.search(text)) is not None and "Ray killed this worker" in text:
         made = _died(record, int(killed[2]), killed[1], None)
-        yield made._replace(values={**made.values, "how": OUT_OF_MEMORY})
+        yield made._replace(values={**made.values, "how": OUT_OF_MEMORY, "framework": "ray"})
     elif (seat := _TRAIN_WORKER.search(text)) is not None:
         made = message_event("worker-seat", record, pid=int(seat[2]), host=seat[1])
         yield made._replace(rank=int(seat[3]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Protocol
 
 from rankscope.features.logs.read import comm_lives
@@ -17,12 +18,14 @@ from rankscope.features.logs.read.c10d import (
     library_lines,
     memory_summaries,
     pod_reports,
+    straggler_reports,
     thread_dumps,
     torchrun,
     tracebacks,
     watchdog,
 )
 from rankscope.features.logs.read.c10d.known_errors import KnownError, KnownErrors, WordScreen, packaged_table
+from rankscope.features.logs.read.chat_lines import is_chat
 from rankscope.features.logs.read.log_record import PYTEST_MARK, TEXT_LIMIT, Event, Record
 from rankscope.text.secrets import clip
 
@@ -30,13 +33,15 @@ OPEN_LIMIT = 1 << 16
 _BULK = " opCount "
 """Mark of NCCL's COLL debugging, up to gigabytes: such lines hold no event."""
 _REPORTER = re.compile(r"\bRank \d{1,9}\]?\s*$")
-_RANK = re.compile(r"\[rank\d+\]: ?")
+_RANK = re.compile(r"\[rank\d+\]: ?|\[[A-Z_]+\d+(?: [A-Z_]+\d+)*\] ")
+"""Names of processes before a line, which the lines below it lack: `[rank3]: ` of torch, `[DP1 TP2] ` of SGLang."""
 _LINES = (watchdog, group_setup, endings, library_lines, comm_lives, torchrun, ascend, pod_reports)
 _SPANS = (
     thread_dumps,
     tracebacks,
     torchrun,
     desync,
+    straggler_reports,
     collect_env,
     library_lines,
     memory_summaries,
@@ -116,6 +121,10 @@ class Recogniser:
             yield from over
         if not wanted or (span is not None and span.quotes):
             return
+        if span is None and is_chat(record):
+            # it may name the rank of the stack below it
+            yield from self._begun(record, (thread_dumps,))
+            return
         if span is None:
             yield from self._begun(record)
         elif isinstance(span, tracebacks.Traceback) and (listed := _begun_below(record)) is not None:
@@ -165,9 +174,9 @@ class Recogniser:
         self._opened -= 1
         return one.span.result()
 
-    def _begun(self, record: Record) -> Iterator[Event]:
+    def _begun(self, record: Record, modules: Sequence[ModuleType] = _SPANS) -> Iterator[Event]:
         words = f"{PYTEST_MARK}{record.text}" if record.label.endswith(PYTEST_MARK) else record.text
-        for module in (m for m in _SPANS if any(word in words for word in m.LITERALS)):
+        for module in (m for m in modules if any(word in words for word in m.LITERALS)):
             span = module.begins(self._attributed(record) if module is desync else record)
             if span is None or (
                 module is tracebacks and tracebacks.is_bare_exception(record) and self._is_recognised(record)
