@@ -177,3 +177,16 @@ def test_ends_as_shells_and_launchers_print_them(text: str, verdict: str, tmp_pa
 def test_a_norm_that_is_nan_at_the_end_is_no_quiet_log(tmp_path: Path) -> None:
     lines = [f"{{'loss': 2.{at}, 'grad_norm': {'nan' if at > 3 else 1.5}, 'epoch': 0.{at}}}\n" for at in range(6)]
     assert "nan" in judged(tmp_path, "".join(lines)).verdict
+
+
+@pytest.mark.parametrize(
+    ("line", "meaning"),
+    [
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "torchrun ended since a rank failed"),
+        ("torch.distributed.elastic.rendezvous.api.RendezvousClosedError", "the rendezvous was closed"),
+    ],
+)
+def test_the_end_of_a_launcher_alone_says_that_the_cause_is_elsewhere(line: str, meaning: str, tmp_path: Path) -> None:
+    alone = judged(tmp_path, f"{line}\n")
+    assert alone.status == "failed" and meaning in alone.verdict
+    assert [finding.culprit_ranks for finding in alone.findings] == [()]
