@@ -427,18 +427,49 @@ def _parted(dataset: Dataset) -> list[RuleAnswer]:
 
 
 def _learned(rows: pl.DataFrame) -> RuleAnswer:
-    """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
+    """Tensors that the first recorded step has alike on several ranks, and that differ in it or in a later one."""
     first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
     # constants are equal by their initialisation, but for norms, of which every rank has the same
     learned = first.filter(is_varied() | pl.col("name").str.contains(_NORM))
-    classes = learned.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
+    replicas = _replicas(learned)
+    classes = learned.join(replicas, on=[*_PART, "rank"], how="anti", nulls_equal=True)
+    classes = classes.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
     classes = classes.with_row_index("set").drop("hash").explode("rank")
+    replicas = replicas.with_columns(set=pl.struct(_PART).rank("dense") + classes.height)
+    classes = pl.concat([classes, replicas.select(classes.columns)], how="vertical_relaxed")
     later = rows.join(classes, on=[*_PART, "rank"], how="inner", nulls_equal=True, maintain_order="left")
     sets = later.group_by("set", "step", maintain_order=True).agg(pl.col("rank", "hash", "row"))
     sets = sets.filter(pl.col("rank").list.len() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *row) for row in wrong.select("rank", "hash", "row").iter_rows()]
     return RuleAnswer.of("S3l", sets.height, broken, sets["row"].explode())
+
+
+def _replicas(first: pl.DataFrame) -> pl.DataFrame:
+    """The ranks of each parameter, and of its reduced gradient, that are replicas by most of them: columns of `_PART`
+    and rank, with those that differ from the others already in the first step.
+
+    Shards of tensor parallelism have as many holders each, so no value of theirs has a majority; neither has a gradient
+    that only its owner has reduced. The state of an optimizer may lie with its owner alone and is not learned so.
+    """
+    holders = [name for name in _PART if name not in ("site", "slot")]
+    is_reduced = (pl.col("site") == "gradient") & pl.col("slot").cast(pl.String).str.starts_with("out")
+    rows = first.filter((pl.col("site") == "parameter") | is_reduced)
+    size = ["dtype", "numel"]
+    most = rows.group_by([*_PART, *size, "hash"]).agg(alike=pl.col("rank").n_unique())
+    most = most.with_columns(usual=(pl.col("alike") == pl.col("alike").max().over([*_PART, *size])))
+    rows = rows.join(most, on=[*_PART, *size, "hash"], how="left", nulls_equal=True).with_columns(
+        holders=pl.col("rank").n_unique().over([*_PART, *size])
+    )
+    known = (pl.col("alike").max().over([*_PART, *size]) * 2 > pl.col("holders")) & (pl.col("holders") > 2)
+    parameters = rows.filter(pl.col("site") == "parameter")
+    # a rank of which most parameters are others than those of the majority holds another part of the model
+    held = parameters.filter(known).group_by("rank").agg(share=pl.col("usual").mean())
+    members = parameters.filter(known).join(held.filter(pl.col("share") >= MOST_SAME_SHARE), on="rank", how="semi")
+    of_model = members.select([*holders, *size, "rank"]).unique()
+    return rows.filter(known).join(of_model, on=[*holders, *size, "rank"], how="semi", nulls_equal=True).select(
+        [*_PART, "rank"]
+    )  # fmt: skip
 
 
 def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
