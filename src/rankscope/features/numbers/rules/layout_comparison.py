@@ -470,8 +470,16 @@ class _FirstWrong:
             kept = {rank: self._kept_its_own(rank) for rank in self.ranks}
             if {True, False} <= set(kept.values()):
                 named = tuple(rank for rank, same in kept.items() if same is False)
+        suspects: tuple[int, ...] = ()
         parts = [self._where()]
-        if named != self.ranks:
+        if self._is_added_up:
+            named, suspects = self._of_a_sum()
+            if named and named != self.ranks:
+                verb = "is" if len(named) == 1 else "are"
+                parts.append(f"the ranks have parts of it, and of them only {ranks_text(named)} {verb} wrong behind it")
+            elif suspects:
+                parts.append("the ranks have parts of it, so it is not known whose part is wrong")
+        elif named != self.ranks:
             brought = f"{ranks_text(named)} brought another gradient to the reduction than accumulated"
             parts.append(f"of the ranks with that result, {brought}")
         others = {rank: row for rank, row in self.firsts.items() if row["name"] != root["name"]}
@@ -486,9 +494,34 @@ class _FirstWrong:
         parts.append(f"{plural(count, 'tensor')} {'differ' if count != 1 else 'differs'} in all")
         if root["ladder"]:
             parts.append(f"Megatron's bound, which does not judge here, is {root['ladder']:.3g}")
-        note, row = "; ".join(filter(None, parts)), self.firsts[named[0]]["row"]
+        note, row = "; ".join(filter(None, parts)), self.firsts[(named or self.ranks)[0]]["row"]
         off, limit = float(root["off"]), float(root["limit"] or 0.0)
-        return BrokenRule(rule, row, named, members=self.ranks, value=off, limit=limit, note=note)
+        return BrokenRule(rule, row, named, suspects, members=self.ranks, value=off, limit=limit, note=note)
+
+    @property
+    def _is_added_up(self) -> bool:
+        """Whether the parts of several ranks were added up to the first wrong tensor, so that all of them show it."""
+        return len(self.firsts) > 1 and all(row["way"] != "copy" for row in self.firsts.values())
+
+    def _of_a_sum(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Of ranks whose parts of a sum are wrong together, those that are wrong in the first tensor behind it that
+        each rank has by itself; the suspects where that does not tell: none is wrong there, some were not compared, or
+        all are and their sum went to all of them before. Nobody adds up a loss before its gradients begin."""
+        root, rows = self.root, self.found.table
+        behind = (pl.col("order_other") > root["order_other"]) & pl.col("step").eq_missing(root["step"])
+        alone = rows.filter(behind, pl.col("way") == "copy", pl.col("site").is_in(["forward", "backward"]))
+        of_parts = alone.filter(pl.col("rank").is_in(self.ranks)).sort("order_other", "rank")
+        if root["limit"] is None:
+            factors = pl.Series([fraction(value) is not None for value in of_parts["factor"]], dtype=pl.Boolean)
+            of_parts = of_parts.with_columns(wrong=factors)
+        shown = of_parts.filter("wrong").head(1)
+        if shown.is_empty():
+            return (), self.ranks
+        first = shown.row(0, named=True)
+        calls = of_parts.filter(*(pl.col(key).eq_missing(first[key]) for key in ("site", "name", "slot")))
+        wrong = tuple(calls.filter("wrong")["rank"].unique().sort().to_list())
+        is_told = set(calls["rank"]) == set(self.ranks) and (wrong != self.ranks or root["site"] == "loss")
+        return (wrong, ()) if is_told else ((), self.ranks)
 
     def _kept_its_own(self, rank: int) -> bool | None:
         """Whether a rank brought its own gradient to the reduction; None if unknown."""
