@@ -33,8 +33,10 @@ def run(
     reference: str | None,
     perturbed: tuple[str, ...],
     rename: tuple[str, ...],
+    strict: bool = False,
 ) -> int:
-    """Shows the page of numbers on a terminal, else writes the report; 1 if a proof is broken or the runs differ."""
+    """Shows the page of numbers on a terminal, else writes the report; 1 if a proof is broken or the runs differ, and
+    with `strict` at any finding on numbers."""
     if (perturbed or rename) and reference is None:
         raise click.UsageError(f"{'--perturbed' if perturbed else '--rename'} needs --reference")
     changes = tuple(map(_change, rename))
@@ -44,13 +46,13 @@ def run(
         one.check()
     refuse_existing(output, force)
     if form is None and output is None and source.redaction is None and on_terminal():
-        return _exit_code(_shown(sources, rename, path_map, ascii_only))
+        return _exit_code(_shown(sources, rename, path_map, ascii_only), strict)
     with ProgressLine() as narrator:
         dataset, *others = _recorded_runs(sources, narrator)
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
     is_redacted = source.redaction is not None
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only, is_redacted), output, force)
-    return _exit_code(analysis)
+    return _exit_code(analysis, strict)
 
 
 def _shown(
@@ -79,10 +81,10 @@ def _shown(
     return show_loaded(load, run, shlex.join(words), ascii_only=ascii_only, path_map=path_map, view="numbers")
 
 
-def _exit_code(analysis: Analysis) -> int:
-    """1 if a rule is broken for sure, or if the run differs from its reference."""
+def _exit_code(analysis: Analysis, strict: bool) -> int:
+    """1 if a rule is broken for sure, or if the run differs from its reference; if strict, if any rule is broken."""
     differs = any(one.limits and one.limits[0].rule in _REFERENCE for one in analysis.findings)
-    return int(analysis.is_critical or differs)
+    return int(analysis.is_critical or differs or (strict and analysis.cause is not None))
 
 
 def _change(text: str) -> NameChange:

@@ -272,6 +272,7 @@ def against_reference(command: _F) -> _F:
                      help="The reference again, with noise of the size of rounding on its input; repeatable."),
         click.option("--rename", multiple=True, metavar="[RANKS:]REGEX=TEXT",
                      help="Names of modules and parameters in the reference, as 4-7:layers\\.0=layers.2; repeatable."),
+        click.option("--strict", is_flag=True, help="End with exit code 1 also at a finding that is no proof."),
     ]  # fmt: skip
     return _with(command, options)
 

@@ -39,7 +39,6 @@ from rankscope.features.numbers.rules.number_findings import NumberCause
 from rankscope.features.numbers.rules.tensor_matching import (
     RESPONSES,
     coarseness,
-    ladder,
     least_limit,
     sampling_slack,
 )
@@ -222,7 +221,7 @@ class LayoutComparison:
     Columns: those of `CALL`, rank, row, order, order_other (place in the program of the reference), other_row, dtype,
     dtype_other, size, hash, hash_other, l2_other (norm of the whole), equal (the whole tensor is, bit for bit), off
     (root mean square of the difference, as a share of that of the reference), limit (null where nothing judges), wrong
-    (beyond it for sure), ladder (Megatron's bound), rolled (`off` of shuffled samples, null for small tensors), places
+    (beyond it for sure), rolled (`off` of shuffled samples, null for small tensors), places
     (samples that were compared), way and divisor (how the pieces make up the whole), factor (of the run over the
     reference, null if none is constant).
     """
@@ -297,7 +296,6 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
     columns = {
         "off": fit.off,
         "rolled": np.where(small, np.nan, rolled),
-        "ladder": ladder(same["name"], same["dtype"]),
         "factor": _factor(fit.samples, samples),
         "places": samples.held.sum(axis=1),
     }
@@ -314,7 +312,7 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
     )
     return same.select(
         *CALL, "rank", "row", "order", "order_other", "other_row", "dtype", "dtype_other", "size", "hash", "hash_other",
-        "l2_other", "equal", "ladder", "places", "way", "divisor",
+        "l2_other", "equal", "places", "way", "divisor",
         pl.when("equal").then(0.0).otherwise("off").alias("off"),
         pl.col("rolled").fill_nan(None), pl.col("factor").fill_nan(None),
     )  # fmt: skip
@@ -492,8 +490,6 @@ class _FirstWrong:
         if later:
             parts.append(f"{ranks_text(later)} differ{'s' if len(later) == 1 else ''} only later")
         parts.append(f"{plural(count, 'tensor')} {'differ' if count != 1 else 'differs'} in all")
-        if root["ladder"]:
-            parts.append(f"Megatron's bound, which does not judge here, is {root['ladder']:.3g}")
         note, row = "; ".join(filter(None, parts)), self.firsts[(named or self.ranks)[0]]["row"]
         off, limit = float(root["off"]), float(root["limit"] or 0.0)
         return BrokenRule(rule, row, named, suspects, members=self.ranks, value=off, limit=limit, note=note)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.model import Analysis, BrokenLimit, Confidence, Evidence, Finding, GroupRef, Severity
+from rankscope.analysis.model import Analysis, BrokenLimit, Confidence, Evidence, Finding, GroupRef, Severity, Status
 from rankscope.analysis.places import Places
 from rankscope.features.numbers.rules.collective_units import CollectiveUnits, collective_units, row_marks
 from rankscope.features.numbers.rules.equality_checks import check_equality, check_replicas
@@ -298,7 +298,9 @@ def _may_follow(cause: NumberCause, other: NumberCause) -> bool:
 
 
 KIND = "numeric-divergence"
-_UNPROVEN = "no number is proven wrong, but: "
+NEEDS_REFERENCE = "a fault that all ranks share needs a reference"
+_JUDGED = ("unknown", "suspect", "numbers-ok")
+"""Statuses of a job of which nothing but numbers may be known."""
 
 
 class WrongNumber(NamedTuple):
@@ -428,14 +430,14 @@ def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -
     if critical:
         more = f" (and {plural(len(critical) - 1, 'more root cause')})" if len(critical) > 1 else ""
         return replace(analysis, status="mismatch", verdict=critical[0].title + more)
-    if analysis.status not in ("healthy", "unknown"):
+    if analysis.status != "healthy" and analysis.status not in _JUDGED:
         return analysis
     if roots:
         findings = (roots[0], *(f for f in analysis.findings if f is not roots[0]))
         # where a run first differs from its reference, and whether it breaks a law behind it
         proven = any(f.severity == "critical" for f in written)
-        text = f"{'' if proven else _UNPROVEN}{roots[0].title}"
-        return replace(analysis, status="mismatch" if proven else "unknown", verdict=text, findings=findings)
+        status: Status = "mismatch" if proven else "suspect"
+        return replace(analysis, status=status, verdict=roots[0].title, findings=findings)
     if any(f.kind == KIND and f.root_cause for f in analysis.findings):
         # the verdict is on numbers that were judged before these
         return analysis
@@ -443,8 +445,11 @@ def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -
         return analysis
     results = NUMBER_RESULTS.find(analysis) or NumberResults()
     asked = sum(count.asked for count in results.counts)
-    text = f"numbers of {plural(len(dataset.seen_ranks), 'rank')}: all of {plural(asked, 'check')} hold"
-    return replace(analysis, status="unknown", verdict=text if asked else "numbers were found, and no rule applies")
+    if not asked:
+        return replace(analysis, status="unknown", verdict="numbers were found, and no rule applies")
+    checks = f"{plural(asked, 'check')} {'holds' if asked == 1 else 'hold'}"
+    text = checks if results.distances is not None else f"{checks}; {NEEDS_REFERENCE}"
+    return replace(analysis, status="numbers-ok", verdict=text)
 
 
 @dataclass(frozen=True)
@@ -512,6 +517,9 @@ class _NumberWriter:
         if cause.times > 1:
             last = f", the last one in step {cause.last_step}" if cause.last_step is not None else ""
             yield f"The same is wrong in {plural(cause.times - 1, 'more place')}{last}."
+        if not cause.first.ranks and len(cause.first.candidates) > 1:
+            suspects = ranks_text(cause.first.candidates, LONGEST_RANKS)
+            yield f"The numbers tell of {suspects}, and not which of them is wrong."
         if not cause.first.ranks and not cause.first.candidates:
             yield "The numbers do not tell which member is to blame."
 

@@ -30,9 +30,6 @@ from rankscope.features.numbers.rules.named_tensors import (
 from rankscope.features.numbers.rules.number_findings import NumberCause, NumbersJudgement, judge_numbers
 from rankscope.features.numbers.rules.tensor_matching import (
     KEY,
-    LADDER_C,
-    LADDER_K,
-    LADDER_LAYERS,
     LEAST_ROUNDOFFS,
     RESPONSES,
     ComparedTensors,
@@ -112,17 +109,6 @@ def _layout_notes(found: LayoutComparison, judged: bool) -> Iterator[str]:
         yield f"not compared: {plural(count, 'tensor')} {why}"
     if table.is_empty():
         return
-    known = table.filter(~pl.col("equal") & pl.col("off").is_finite() & (pl.col("ladder") > 0))
-    if known.height:
-        shares = known.with_columns(part=pl.col("off") / pl.col("ladder")).sort("part", descending=True)
-        worst = shares.row(0, named=True)
-        limit = "" if worst["limit"] is None else f", its limit {worst['limit']:.3g}"
-        over = known.filter(pl.col("off") > pl.col("ladder")).height
-        yield (
-            f"as a share of Megatron's bound of gradients, which does not judge here, the largest difference is that "
-            f"of {worst['site']} {worst['name'] or 'the model'} in step {worst['step']}: {worst['off']:.3g}{limit}, "
-            f"the bound {worst['ladder']:.3g}; {plural(over, 'tensor')} {'exceeds' if over == 1 else 'exceed'} it"
-        )
     if not judged:
         yield (
             "only the data, the weights of the first step and constant factors are judged: limits of other differences "
@@ -335,13 +321,8 @@ def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
     how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
     yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal {alike}"
     largest = table.filter(~pl.col("equal") & pl.col("off").is_finite()).sort("off", descending=True)
-    form = format_of(largest["dtype"][0]) if largest.height else None
-    if form is not None:
-        ladder = LADDER_K * LADDER_C ** (LADDER_LAYERS + 1) * 2 * form.roundoff
-        yield (
-            f"the largest relative difference is {largest['off'][0]:.3g}; Megatron's bound of gradients, which does "
-            f"not judge here, is {ladder:.3g}"
-        )
+    if largest.height:
+        yield f"the largest relative difference is {largest['off'][0]:.3g}"
     if not judged:
         yield "no limit for differences is known: --perturbed runs of the reference give one"
         return

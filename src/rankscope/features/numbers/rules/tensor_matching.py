@@ -11,7 +11,6 @@ only with hashes of their own kind, and never added up.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -299,10 +298,6 @@ RESPONSES = 2.0
 """Limit of a difference, as a multiple of the response of the reference to a perturbation of half an epsilon."""
 LEAST_ROUNDOFFS = 4.0
 """The limit is never below this multiple of the unit roundoff."""
-LADDER_K, LADDER_C, LADDER_LAYERS = 4.0, 1.03, 32
-"""The bound k * C**(L + 1 - l) * epsilon of Megatron-LM's test of gradients, of layer l from 0 on. It is shown and does
-not judge; without numbers of layers L is 32 and l is 0."""
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,4})(?:\.|$)")
 
 
 def least_limit(dtypes: pl.Series) -> Floats:
@@ -334,14 +329,6 @@ def sampling_slack(counts: Floats) -> Floats:
     """
     slack: Floats = (1 + 3 / np.sqrt(2 * np.maximum(counts, 1))) / (1 + 3 / np.sqrt(2 * MOST_SAMPLES))
     return slack
-
-
-def ladder(names: pl.Series, dtypes: pl.Series) -> Floats:
-    """Megatron-LM's bound for each tensor, by the number of the layer in its name."""
-    found = [_LAYER.search(name or "") for name in names]
-    layers = np.array([int(match[1]) if match else 0 for match in found], np.float64)
-    count = layers.max(initial=0.0) + 1 if any(found) else float(LADDER_LAYERS)
-    return LADDER_K * LADDER_C ** (count + 1 - layers) * 2 * _roundoffs(dtypes)
 
 
 SINGLE_ROOTS = 8
