@@ -43,7 +43,7 @@ from rankscope.features.numbers.rules.tensor_matching import (
 )
 from rankscope.features.numbers.rules.wrong_values import ValueSpread
 from rankscope.schema import Dataset
-from rankscope.text.wording import plural
+from rankscope.text.wording import plural, ranks_text
 
 SAME_SHAPES, SAME_GROUPS = 0.95, 0.5
 """Shares of the named tensors of ranks, and of the groups in use, that two runs of one layout have alike at least."""
@@ -287,10 +287,22 @@ def _origin_cause(same: Sequence[DifferenceOrigin], judged: bool, differing_coun
         value=float(row["off"]),
         limit=float(row["limit"] or 0.0),
         rows=tuple(int(each.first["row"]) for each in same[1:]),
-        note=f"{where}{f'; {reason}' if reason else ''}; {plural(differing_count, 'tensor')} differ in all",
+        note="; ".join(
+            filter(None, (where, *_other_names(same), reason, f"{plural(differing_count, 'tensor')} differ in all"))
+        ),
         after=None if origin.before is None else int(origin.before["row"]),
     )
     return NumberCause(VARIANT, broken, (broken,), 1, None)
+
+
+def _other_names(same: Sequence[DifferenceOrigin]) -> Iterator[str]:
+    """The names of tensors in which other ranks differ at the same moment."""
+    ranks: dict[str, list[int]] = {}
+    for origin in same:
+        if origin.first["name"] != same[0].first["name"]:
+            ranks.setdefault(str(origin.first["name"]), []).append(int(origin.first["rank"] or 0))
+    for name, members in ranks.items():
+        yield f"{ranks_text(members)} differ{'s' if len(members) == 1 else ''} at the same moment in {name}"
 
 
 def _usual_reason(origin: DifferenceOrigin) -> str:
@@ -363,7 +375,8 @@ def _explained(
     dataset: Dataset, place: int, causes: Sequence[NumberCause], laws: range, known: dict[int, int]
 ) -> dict[int, int]:
     """By place the cause that explains it: a first difference explains what breaks laws behind it. A law that names
-    ranks or is a proof, and breaks in the very operation that first differs, is the root of both."""
+    ranks or is a proof, and breaks in the very operation that first differs, is the root of both, and so is one about
+    a weight that changed before it was used there."""
     first, spread = causes[place], ValueSpread(dataset)
     reached = spread.reached(spread.origins(first.first))
     names = dataset.tensors.select("step", "group", "seq", pl.col("site", "name", "op").cast(pl.String), "peer", "rank")
@@ -377,7 +390,9 @@ def _explained(
         is_same = call == law_call and (call[3] != "p2p" or {peer, rank} == {law_peer, law_rank})
         is_same = is_same and set(law.first.ranks) <= set(first.first.members)
         is_proof = any(RULES[broken.rule].standing == "proof" for broken in law.rules)
-        if is_same and (law.first.ranks or is_proof):
+        # a weight that changed between two steps, on the ranks whose outputs first differ in the step that uses it
+        is_weight = law.variant == "weights-changed" and call[0] == law_call[0] and law.first.ranks == first.first.ranks
+        if is_weight or (is_same and (law.first.ranks or is_proof)):
             return {**dict.fromkeys(explained, at), place: at}
         is_schedule = (first.variant, law.variant) == ("schedule-differs", "schedule-changes")
         if is_schedule or spread.is_after(reached, law.first):

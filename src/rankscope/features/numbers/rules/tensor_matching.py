@@ -366,10 +366,14 @@ def difference_origins(compared: ComparedTensors, *, judged: bool = False) -> li
     for origin in sorted(
         made_here or firsts, key=lambda origin: (origin.first["step"] or 0, origin.first["order"] or 0)
     ):
-        places.setdefault(tuple(origin.first[name] for name in _PLACE), []).append(origin)
+        # of several names at the step of the optimizer none comes before the others: stages of a pipeline hold other ones
+        is_update = origin.first["site"] in _UPDATED and not origin.first["slot"].startswith("in")
+        place = tuple(origin.first[name] for name in _PLACE if not (is_update and name == "name"))
+        places.setdefault(place, []).append(origin)
     return list(places.values())[:SINGLE_ROOTS]
 
 
+_UPDATED = ("gradient", "optimizer")
 _PLACE = ("step", "site", "name", "op", "slot")
 _OPERATION = [name for name in KEY if name not in ("slot", "slice", "occurrence")]
 
