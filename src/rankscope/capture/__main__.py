@@ -10,10 +10,12 @@ import os
 import runpy
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import start
+from .perturbation import perturb_first_model
 from .settings import STACK_MODES
 
 
@@ -53,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--numbers", metavar="every=N,...", help="record tensors of collectives in one step of N, and of steps=3-5"
     )
+    parser.add_argument(
+        "--perturb", type=int, metavar="SEED",
+        help="noise of half an epsilon on the embeddings or the first weight of the first model",
+    )  # fmt: skip
     return parser
 
 
@@ -85,8 +91,10 @@ def main(argv: list[str]) -> None:
             options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks,
             memory=options.memory, stall_after=options.stall_after,
         )  # fmt: skip
+        if options.perturb is not None:
+            _with_torch("--perturb", lambda: perturb_first_model(options.perturb))
         if recorded is not None:
-            _record_numbers(options.output, recorded)
+            _with_torch("--numbers", lambda: _record_numbers(options.output, recorded))
     except ValueError as error:
         parser.error(str(error))
     if target[0] == "-m":
@@ -95,12 +103,17 @@ def main(argv: list[str]) -> None:
         _run_script(target[0], target[1:])
 
 
-def _record_numbers(directory: str, options: dict[str, Any]) -> None:
+def _with_torch(option: str, call: Callable[[], None]) -> None:
+    """Calls what imports torch, before the script does. Raises ValueError without torch."""
     try:
-        # imports torch, before the script does
-        from . import numbers
+        call()
     except ImportError as error:
-        raise ValueError(f"--numbers needs torch: {error}") from None
+        raise ValueError(f"{option} needs torch: {error}") from None
+
+
+def _record_numbers(directory: str, options: dict[str, Any]) -> None:
+    from . import numbers
+
     numbers.start(dumps=directory, **options)
 
 

@@ -181,6 +181,11 @@ def compare_numbers(
     if judged:
         responses = [compared_tensors(run, reference).table for run in perturbed]
         found = replace(found, table=_with_limits(found.table, responses))
+    return compare_tables(found, ours, judged)
+
+
+def compare_tables(found: ComparedTensors, ours: Dataset, judged: bool) -> NumbersJudgement:
+    """Where a run first differs, by tensors beside those of its reference; `judged` if they have limits."""
     table = found.table
     schedule, bad = list(_schedule(found)), differing(table, judged)
     differences = [_origin_cause(same, judged, bad.height) for same in difference_origins(found, judged=judged)]

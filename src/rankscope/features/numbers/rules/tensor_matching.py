@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from rankscope.features.numbers.rules.collective_units import EQUAL_OUTPUTS, CollectiveUnits
@@ -268,6 +269,16 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
     return facts.drop("shards", "whole", "known", "place")
 
 
+def sample_pairs(
+    table: pl.DataFrame, ours: Dataset, reference: Dataset
+) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+    """Samples of compared tensors of ranks in both runs, shape (rows, MOST_SAMPLES), and where both have one."""
+    (mine, own), (other, its) = (
+        SampleRows(run).take(table[name]) for run, name in ((ours, "row"), (reference, "other_row"))
+    )
+    return mine, other, spread(own & its)
+
+
 def _samples(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows) -> tuple[Floats, Floats, Floats]:
     """Samples of both runs, and 1.0 where both have one."""
     sampled = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
@@ -366,7 +377,7 @@ def difference_origins(compared: ComparedTensors, *, judged: bool = False) -> li
     for origin in sorted(
         made_here or firsts, key=lambda origin: (origin.first["step"] or 0, origin.first["order"] or 0)
     ):
-        # of several names at the step of the optimizer none comes before the others: stages of a pipeline hold other ones
+        # of several names at the step of the optimizer none comes before the others: stages hold other ones
         is_update = origin.first["site"] in _UPDATED and not origin.first["slot"].startswith("in")
         place = tuple(origin.first[name] for name in _PLACE if not (is_update and name == "name"))
         places.setdefault(place, []).append(origin)
