@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import runpy
 import sys
 import types
@@ -17,6 +18,8 @@ from typing import Any
 from . import start
 from .perturbation import perturb_first_model
 from .settings import STACK_MODES
+
+_SHARE = re.compile(r"[01]?\.?\d{1,6}")
 
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -53,7 +56,10 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds without progress after which the stacks of all threads are taken, 0 for never (default: 60)",
     )  # fmt: skip
     parser.add_argument(
-        "--numbers", metavar="every=N,...", help="record tensors of collectives in one step of N, and of steps=3-5"
+        "--numbers",
+        metavar="auto|every=N,...",
+        help="record tensors of modules and collectives: as many steps as cost 5 percent of the time (auto), or one "
+        "step of N, and steps=3-5; level=collectives, budget=0.02, limit_mb=64",
     )
     parser.add_argument(
         "--perturb", type=int, metavar="SEED",
@@ -63,17 +69,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def numbers_options(text: str) -> dict[str, Any]:
-    """The arguments of `numbers.start` in "every=50,steps=3-5,limit_mb=64"; raises ValueError for others."""
+    """The arguments of `numbers.start` in "every=50,steps=3-5,limit_mb=64", or "auto" for none.
+
+    Raises ValueError for others.
+    """
     settings: dict[str, Any] = {}
-    for part in text.split(","):
+    for part in text.split(",") if text != "auto" else ():
         name, _, value = part.partition("=")
         first, dash, last = value.partition("-")
         if name == "steps" and first.isdigit() and (last.isdigit() or not dash):
             settings[name] = range(int(first), int(last or first) + 1)
         elif name in ("every", "limit_mb") and value.isdigit():
             settings[name] = int(value)
+        elif name == "level" and value:
+            settings[name] = value
+        elif name == "budget" and _SHARE.fullmatch(value):
+            settings[name] = float(value)
         else:
-            raise ValueError(f"--numbers takes every=N, steps=N or N-M, limit_mb=N, separated by commas: {part!r}")
+            raise ValueError(
+                "--numbers takes auto, or every=N, steps=N or N-M, level=modules, budget=0.05, limit_mb=N, "
+                f"separated by commas: {part!r}"
+            )
     return settings
 
 

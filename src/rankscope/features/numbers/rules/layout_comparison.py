@@ -500,8 +500,8 @@ class _FirstWrong:
         return len(self.firsts) > 1 and all(row["way"] != "copy" for row in self.firsts.values())
 
     def _of_a_sum(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of ranks whose parts of a sum are wrong together, those that are wrong in the first tensor behind it that
-        each rank has by itself; the suspects where that does not tell: none is wrong there, some were not compared, or
+        """The ranks, of several whose parts of a sum are wrong together, that are wrong in the first tensor behind it
+        that each has by itself; the suspects where that does not tell: none is wrong there, some were not compared, or
         all are and their sum went to all of them before. Nobody adds up a loss before its gradients begin."""
         root, rows = self.root, self.found.table
         behind = (pl.col("order_other") > root["order_other"]) & pl.col("step").eq_missing(root["step"])
