@@ -26,6 +26,7 @@ from rankscope.features.numbers.rules.model import (
     RowState,
     RuleCount,
 )
+from rankscope.features.numbers.rules.optimizer_checks import check_optimizer
 from rankscope.features.numbers.rules.sum_checks import SumChecks, check_sums, contribution_note
 from rankscope.features.numbers.rules.tensor_matching import check_printed, hash_kind, with_marks
 from rankscope.features.numbers.rules.wrong_values import NonFiniteSource, ValueSpread, find_nonfinite
@@ -34,7 +35,7 @@ from rankscope.text.wording import plural, ranks_text
 
 MOST_CAUSES = 64
 """Most groups of broken rules that are held against each other."""
-_BY_ITSELF = ("same-input", "stale-input", "weights-changed")
+_BY_ITSELF = ("same-input", "stale-input", "weights-changed", "state-wrong")
 """Variants that wrong values from elsewhere do not bring about."""
 MOST_NOTES, MOST_NOTED_MEMBERS = 16, 1024
 """Most operations, and members of one, of which it is tried what the wrong output is made of."""
@@ -87,7 +88,7 @@ def judge_numbers(dataset: Dataset) -> NumbersJudgement:
     # different tensors often have the same XOR
     replicas = check_replicas(*((plain, collective_units(plain)) if kind == "xor" else (dataset, units)))
     nonfinite = find_nonfinite(dataset, units)
-    others = [check_printed(dataset, units), *replicas]
+    others = [check_printed(dataset, units), *replicas, *check_optimizer(dataset)]
     asked, broken = Counter(sums.asked), Counter[str](dict(sums.broken.group_by("rule").len().iter_rows()))
     for answer in (*equal, *others):
         asked[answer.rule] += answer.asked
@@ -214,7 +215,7 @@ class _Places:
         if variant in _SELF_EVIDENT:
             # rules that break in the same operation have one cause, and so have those that follow in the group
             return "group", group, op, one.candidates if op in ("send", "recv") else ()
-        if variant in ("same-input", "schedule-changes"):
+        if variant in ("same-input", "schedule-changes", "state-wrong"):
             return variant
         return variant, one.rule if variant == "replicas-differ" else one.ranks or one.candidates
 
@@ -358,6 +359,13 @@ _KINDS: dict[str, WrongNumber] = {
         "{where} on {who} changed between two steps, before it was used {when}",
         "{where} changed between two steps, before it was used {when}",
         ("Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",),
+    ),
+    "state-wrong": WrongNumber(
+        "{where} on {who} is not what the optimizer makes of it, {when}",
+        "{where} is not what the optimizer makes of it, {when}",
+        (
+            "Look at what loads, clears or moves the state of the optimizer, and at its options, behind the step before.",
+        ),
     ),
     "schedule-changes": WrongNumber(
         "{who} leave{s} out an operation of earlier steps: {where}, as {when}",
@@ -545,7 +553,7 @@ class _NumberWriter:
         noun = {
             "forward": "the input of" if is_input else "the output of",
             "backward": "the gradient at",
-            "optimizer": "the new",
+            "optimizer": "the new" if row["slot"] == "out0" else f"{row['slot']} of",
         }.get(row["site"], "the")
         what = {"forward": "", "backward": "", "optimizer": "parameter "}.get(row["site"], f"{row['site']} ")
         return f"{noun} {what}{row['name'] or ('' if what else 'the model')}".strip()
