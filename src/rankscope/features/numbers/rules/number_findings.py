@@ -363,9 +363,7 @@ _KINDS: dict[str, WrongNumber] = {
     "state-wrong": WrongNumber(
         "{where} on {who} is not what the optimizer makes of it, {when}",
         "{where} is not what the optimizer makes of it, {when}",
-        (
-            "Look at what loads, clears or moves the state of the optimizer, and at its options, behind the step before.",
-        ),
+        ("Look at what loads, clears or moves the state of the optimizer behind the step before, and at its options.",),
     ),
     "schedule-changes": WrongNumber(
         "{who} leave{s} out an operation of earlier steps: {where}, as {when}",

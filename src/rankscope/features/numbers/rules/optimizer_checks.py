@@ -1,7 +1,7 @@
-"""Rules about the state of optimizers: second moments are not negative, and follow from those before and the gradient.
+"""Rules about the state of optimizers: second moments are not negative, and follow from earlier ones and the gradient.
 
-Adam keeps v' = b v + (1 - b) g g of each element, so the sum of v' is b times that of v plus 1 - b times the square of the
-norm of the gradient, whatever the elements are. One b holds for the whole run; it is the median of what the steps tell.
+Adam keeps v' = b v + (1 - b) g g of each element, so the sum of v' is b times that of v plus 1 - b times the square of
+the norm of the gradient, whatever the elements are. One b holds for the whole run; it is the median of what steps tell.
 """
 
 from __future__ import annotations
