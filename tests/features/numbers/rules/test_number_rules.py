@@ -297,7 +297,7 @@ def test_a_gradient_that_is_wrong_in_the_first_step_makes_no_suspects_of_the_oth
 
 
 def accumulated(wrong: int | None, seed_of: Callable[[int, int], int]) -> list[NumberCause]:
-    """Three steps of two tensor groups; one rank has a wrong gradient from step 0 on, and brings it to its data group."""
+    """Three steps of two tensor groups; a rank has a wrong gradient from step 0 on, and brings it to its data group."""
     job = NumbersJob({"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]})
     for job.step in range(3):
         for rank in range(4):
