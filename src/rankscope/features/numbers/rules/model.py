@@ -56,7 +56,7 @@ RULES: Mapping[str, NumberRule] = {
         NumberRule("S6", "recompute-differs", "heuristic", "recomputed tensors equal the first ones"),
         NumberRule("RS", "schedule-differs", "heuristic", "both runs record the same tensors"),
         NumberRule("RX", "differs-from-reference", "heuristic", "tensors equal the reference bit for bit"),
-        NumberRule("RP", "differs-from-reference", "model", "differences are below twice the response"),
+        NumberRule("RP", "differs-from-reference", "model", "differences are within what perturbed runs allow"),
         NumberRule("S3l", "replicas-differ", "heuristic", "tensors equal at first stay equal"),
     )
 }
