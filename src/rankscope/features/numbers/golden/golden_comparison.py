@@ -27,8 +27,8 @@ from rankscope.schema import Dataset
 from rankscope.text.wording import plural
 
 MARGIN = 3.0
-"""Multiple of the limit beside a recorded run: of thousands of tensors with few samples, one beyond it fails a test, and
-some exceed by a little what two or three runs have shown."""
+"""Multiple of the limit beside a recorded run: of thousands of tensors with few samples, one beyond it fails a test,
+and some exceed by a little what two or three runs have shown."""
 
 
 def saved_golden(dataset: Dataset, perturbed: Iterable[Dataset]) -> bytes:
