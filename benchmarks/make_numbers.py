@@ -41,7 +41,9 @@ class NumbersFolder:
         self._files = [(folder / f"numbers_rank_{rank}.jsonl").open("w") for rank in range(ranks)]
         self._order = [0] * ranks
         pool = self._rng.standard_normal((_POOL, SAMPLES)).astype(np.float32)
-        self._pool = [self._summary(one, *_statistics(one)) for one in pool]
+        self._pool, self._squares = (
+            [self._summary(one, *_statistics(one)) for one in values] for values in (pool, pool**2)
+        )
         for rank, file in enumerate(self._files):
             head = {
                 "rankscope_numbers": 1,
@@ -123,9 +125,10 @@ class NumbersFolder:
                 yield self._named(site, name, slot, "f32", _hash(when, k, place, number))
 
     def _named(self, site: str, name: str, slot: str, dtype: str, bits: int) -> str:
+        pool = self._squares if slot == "exp_avg_sq" else self._pool
         return (
             f'"site":"{site}","name":"{name}","occurrence":0,"slot":"{slot}","dtype":"{dtype}","numel":{NUMEL},'
-            f'"shape":[1024,1024],"hash":"{bits:016x}",{self._pool[bits % _POOL]}'
+            f'"shape":[1024,1024],"hash":"{bits:016x}",{pool[bits % _POOL]}'
         )
 
     def _summary(self, samples: Floats, total: float, l2: float, least: float, most: float, projected: float) -> str:

@@ -62,10 +62,26 @@ def test_the_finding_of_the_verdict_comes_first(tmp_path: Path, capsys: Captured
     assert len(told["findings"]) > 1 and told["verdict"].endswith(told["findings"][0]["title"])
 
 
+def test_a_finding_that_is_no_proof_is_a_suspicion_and_fails_if_asked(tmp_path: Path, capsys: Captured) -> None:
+    job = NumbersJob({"dp": [0, 1, 2, 3]})
+    for layer in range(3):
+        job.all_reduce("dp", [np.random.default_rng((layer, max(k, 1))).standard_normal((20, 15)) for k in range(4)])
+    job.write(tmp_path)
+    assert [run(["numbers", str(tmp_path), "-f", "text", *more]) for more in ([], ["--strict"])] == [0, 1]
+    assert capsys.readouterr().out.startswith("SUSPECT: ranks 0,1 bring the same data to all_reduce #1 of dp")
+
+
+def test_with_a_reference_nothing_is_said_to_be_missing(tmp_path: Path, capsys: Captured) -> None:
+    good, again = written(tmp_path / "good", False), written(tmp_path / "again", False)
+    assert run(["numbers", good, "--reference", again, "--strict"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("NUMBERS OK: ") and out.splitlines()[0].endswith(" checks hold") and "Megatron" not in out
+
+
 def test_a_healthy_record_in_markdown_without_names(tmp_path: Path, capsys: Captured) -> None:
     assert run(["numbers", written(tmp_path / "good", False), "-f", "markdown", "--redact"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("# Unknown: numbers of 4 ranks: all of ")
+    assert out.splitlines()[0] == "# Numbers ok: 34 checks hold; a fault that all ranks share needs a reference"
     assert "## Rules about numbers" in out and str(tmp_path) not in out
 
 

@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from .agent import describe, dump, start, stop
+from .perturbation import perturb
 
 if TYPE_CHECKING:
     from .numbers import NumbersModule
@@ -27,4 +28,4 @@ else:
         return importlib.import_module(f"{__name__}.numbers")
 
 
-__all__ = ["describe", "dump", "numbers", "start", "stop"]
+__all__ = ["describe", "dump", "numbers", "perturb", "start", "stop"]

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import runpy
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import start
 from .code_record import note_command
+from .perturbation import perturb_first_model
 from .settings import STACK_MODES
+
+_SHARE = re.compile(r"[01]?\.?\d{1,6}")
 
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -52,23 +57,40 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds without progress after which the stacks of all threads are taken, 0 for never (default: 60)",
     )  # fmt: skip
     parser.add_argument(
-        "--numbers", metavar="every=N,...", help="record tensors of collectives in one step of N, and of steps=3-5"
+        "--numbers",
+        metavar="auto|every=N,...",
+        help="record tensors of modules and collectives: as many steps as cost 5 percent of the time (auto), or one "
+        "step of N, and steps=3-5; level=collectives, budget=0.02, limit_mb=64",
     )
+    parser.add_argument(
+        "--perturb", type=int, metavar="SEED",
+        help="noise of half an epsilon on the embeddings or the first weight of the first model",
+    )  # fmt: skip
     return parser
 
 
 def numbers_options(text: str) -> dict[str, Any]:
-    """The arguments of `numbers.start` in "every=50,steps=3-5,limit_mb=64"; raises ValueError for others."""
+    """The arguments of `numbers.start` in "every=50,steps=3-5,limit_mb=64", or "auto" for none.
+
+    Raises ValueError for others.
+    """
     settings: dict[str, Any] = {}
-    for part in text.split(","):
+    for part in text.split(",") if text != "auto" else ():
         name, _, value = part.partition("=")
         first, dash, last = value.partition("-")
         if name == "steps" and first.isdigit() and (last.isdigit() or not dash):
             settings[name] = range(int(first), int(last or first) + 1)
         elif name in ("every", "limit_mb") and value.isdigit():
             settings[name] = int(value)
+        elif name == "level" and value:
+            settings[name] = value
+        elif name == "budget" and _SHARE.fullmatch(value):
+            settings[name] = float(value)
         else:
-            raise ValueError(f"--numbers takes every=N, steps=N or N-M, limit_mb=N, separated by commas: {part!r}")
+            raise ValueError(
+                "--numbers takes auto, or every=N, steps=N or N-M, level=modules, budget=0.05, limit_mb=N, "
+                f"separated by commas: {part!r}"
+            )
     return settings
 
 
@@ -87,8 +109,10 @@ def main(argv: list[str]) -> None:
             options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks,
             memory=options.memory, stall_after=options.stall_after,
         )  # fmt: skip
+        if options.perturb is not None:
+            _with_torch("--perturb", lambda: perturb_first_model(options.perturb))
         if recorded is not None:
-            _record_numbers(options.output, recorded)
+            _with_torch("--numbers", lambda: _record_numbers(options.output, recorded))
     except ValueError as error:
         parser.error(str(error))
     if target[0] == "-m":
@@ -97,12 +121,17 @@ def main(argv: list[str]) -> None:
         _run_script(target[0], target[1:])
 
 
-def _record_numbers(directory: str, options: dict[str, Any]) -> None:
+def _with_torch(option: str, call: Callable[[], None]) -> None:
+    """Calls what imports torch, before the script does. Raises ValueError without torch."""
     try:
-        # imports torch, before the script does
-        from . import numbers
+        call()
     except ImportError as error:
-        raise ValueError(f"--numbers needs torch: {error}") from None
+        raise ValueError(f"{option} needs torch: {error}") from None
+
+
+def _record_numbers(directory: str, options: dict[str, Any]) -> None:
+    from . import numbers
+
     numbers.start(dumps=directory, **options)
 
 

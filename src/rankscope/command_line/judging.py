@@ -127,7 +127,7 @@ def numbers(**options: Any) -> int:
 
     PATH is a directory of numbers_rank_N.jsonl from rankscope.capture. Collectives and replicas are held against what
     arithmetic allows; with --reference also against another run. Exit codes: as of a report; 1 also if the run differs
-    from its reference.
+    from its reference, and with --strict at any finding.
     """
     from rankscope.commands.numbers_report import run
 

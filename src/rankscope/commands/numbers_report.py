@@ -6,7 +6,8 @@ import gc
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,9 +15,11 @@ from rankscope.commands.output import ProgressLine, refuse_existing, write_repor
 from rankscope.commands.report import Format, format_of, render_report
 from rankscope.commands.source import JobSource, LoadStep, nothing_usable, with_local_paths
 from rankscope.commands.view import on_terminal, show_loaded
+from rankscope.text.wording import plural
 
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
+    from rankscope.features.numbers.golden.golden_file import GoldenRun
     from rankscope.features.numbers.rules.named_tensors import NameChange
     from rankscope.schema import Dataset
     from rankscope.tui.options import ProgressLike
@@ -33,24 +36,148 @@ def run(
     reference: str | None,
     perturbed: tuple[str, ...],
     rename: tuple[str, ...],
+    save: str | None = None,
+    update: bool = False,
+    strict: bool = False,
 ) -> int:
-    """Shows the page of numbers on a terminal, else writes the report; 1 if a proof is broken or the runs differ."""
-    if (perturbed or rename) and reference is None:
-        raise click.UsageError(f"{'--perturbed' if perturbed else '--rename'} needs --reference")
+    """Shows the page of numbers on a terminal, else writes the report; 1 if a proof is broken or the runs differ, and
+    with `strict` at any finding on numbers."""
+    if rename and reference is None:
+        raise click.UsageError("--rename needs --reference")
+    if perturbed and reference is None and save is None:
+        raise click.UsageError("--perturbed needs --reference or --save")
+    if save is not None and reference is not None:
+        raise click.UsageError("--save takes no --reference: a golden file is rewritten by --reference GOLDEN --update")
+    golden = None if reference is None else read_golden(reference)
+    if golden is not None and (perturbed or rename):
+        raise click.UsageError("a golden file has its own tolerance and names: --perturbed and --rename need a run")
+    if update and golden is None:
+        raise click.UsageError("--update needs --reference with a golden file")
     changes = tuple(map(_change, rename))
-    source = replace(source, is_compared=reference is not None)
-    sources = [source, *(replace(source, paths=(path,), called=()) for path in (reference, *perturbed) if path)]
+    source = replace(source, is_compared=reference is not None or save is not None)
+    beside = (None if golden is not None else reference, *perturbed)
+    sources = [source, *(replace(source, paths=(path,), called=()) for path in beside if path)]
     for one in sources:
         one.check()
     refuse_existing(output, force)
+    if save is not None:
+        refuse_existing(save, force)
+        return _saved(sources, save, force, strict)
+    if golden is not None and reference is not None:
+        return _beside_golden(
+            source, golden, reference, _Output(form, output, force, ascii_only), path_map, update, strict
+        )
     if form is None and output is None and source.redaction is None and on_terminal():
-        return _exit_code(_shown(sources, rename, path_map, ascii_only))
+        return _exit_code(_shown(sources, rename, path_map, ascii_only), strict)
     with ProgressLine() as narrator:
         dataset, *others = _recorded_runs(sources, narrator)
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
     is_redacted = source.redaction is not None
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only, is_redacted), output, force)
-    return _exit_code(analysis)
+    return _exit_code(analysis, strict)
+
+
+class _Output(NamedTuple):
+    """Where the report goes."""
+
+    form: Format | None
+    file: str | None
+    force: bool
+    ascii_only: bool
+
+
+def read_golden(path: str) -> GoldenRun | None:
+    """The golden file at a path; None if it is a directory or another file. ClickException for one that is broken."""
+    from rankscope.features.numbers.golden.golden_file import LARGEST_FILE, decode_golden, looks_like_golden
+
+    file = Path(path)
+    if not file.is_file():
+        return None
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(64)
+            if not looks_like_golden(head):
+                if file.suffix == ".json":
+                    raise click.ClickException(f"{path}: no golden file: it does not begin with rankscope_golden")
+                return None
+            return decode_golden(head + stream.read(LARGEST_FILE), path)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise click.ClickException(f"{path}: {error}") from error
+
+
+def _saved(sources: Sequence[JobSource], save: str, force: bool, strict: bool) -> int:
+    """Writes a golden file, and says what it holds; ClickException for a run that is proven wrong, unless `force`."""
+    from rankscope.features.numbers.golden.golden_comparison import saved_golden
+
+    with ProgressLine() as narrator:
+        dataset, *perturbed = _recorded_runs(sources, narrator)
+    analysis = _judged(dataset, [], ())
+    if analysis.is_critical and not force:
+        raise click.ClickException(f"{save}: not saved, for the run is wrong: {analysis.verdict}")
+    try:
+        content = saved_golden(dataset, perturbed)
+    except ValueError as error:
+        raise click.ClickException(f"--perturbed: {error}") from error
+    write_report(content, save, force)
+    click.echo(golden_summary(content, save, analysis))
+    return _exit_code(analysis, strict)
+
+
+def golden_summary(content: bytes, path: str, analysis: Analysis) -> str:
+    """Size, tensors and tolerance of a golden file that was written, and the verdict on its run."""
+    from rankscope.features.numbers.golden.golden_file import decode_golden
+    from rankscope.report.words import headline
+
+    golden = decode_golden(content, path)
+    runs = f"tolerance of {plural(golden.perturbed, 'perturbed run')}" if golden.perturbed else "bits must be equal"
+    size = f"{len(content) / 1e6:.2f} MB"
+    return f"{headline(analysis)}\n{path}: {plural(golden.dataset.tensors.height, 'tensor')}, {size}, {runs}"
+
+
+def _beside_golden(
+    source: JobSource, golden: GoldenRun, path: str, to: _Output, path_map: tuple[tuple[str, str], ...],
+    update: bool, strict: bool,
+) -> int:  # fmt: skip
+    """Writes the report on a run beside a golden file, or the numbers of the run to that file."""
+    from rankscope.features.numbers.golden.golden_comparison import changed_tensors, updated_golden
+
+    with ProgressLine() as narrator:
+        dataset = _recorded(replace(source, redaction=None), narrator)
+    if update:
+        analysis = _judged(dataset, [], ())
+        if analysis.is_critical and not to.force:
+            raise click.ClickException(f"{path}: not updated, for the run is wrong: {analysis.verdict}")
+        common, changed = changed_tensors(dataset, golden)
+        content = updated_golden(dataset, golden)
+        write_report(content, path, force=True)
+        click.echo(golden_summary(content, path, analysis))
+        click.echo(f"{changed:,} of {plural(common, 'tensor')} differ from before")
+        return _exit_code(analysis, strict)
+    if source.redaction is not None:
+        dataset, other = source.redaction.datasets([dataset, golden.dataset])
+        golden = replace(golden, dataset=other)
+    analysis = judged_beside_golden(dataset, golden, path)
+    dataset, analysis = with_local_paths(dataset, analysis, path_map)
+    is_redacted = source.redaction is not None
+    report = render_report(dataset, analysis, to.form or format_of(to.file), to.ascii_only, is_redacted)
+    write_report(report, to.file, to.force)
+    return _exit_code(analysis, strict)
+
+
+def judged_beside_golden(dataset: Dataset, golden: GoldenRun, path: str) -> Analysis:
+    """The judgement of a run beside a golden file; ClickException if the two cannot be compared."""
+    from rankscope.analysis.facts import Facts
+    from rankscope.analysis.model import Analysis
+    from rankscope.features.numbers.golden.golden_comparison import judge_golden
+    from rankscope.features.numbers.rules.number_findings import with_numbers
+
+    try:
+        judged = judge_golden(dataset, golden)
+    except ValueError as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    return with_numbers(Facts(dataset), Analysis("", "unknown"), judged)
 
 
 def _shown(
@@ -79,10 +206,10 @@ def _shown(
     return show_loaded(load, run, shlex.join(words), ascii_only=ascii_only, path_map=path_map, view="numbers")
 
 
-def _exit_code(analysis: Analysis) -> int:
-    """1 if a rule is broken for sure, or if the run differs from its reference."""
+def _exit_code(analysis: Analysis, strict: bool) -> int:
+    """1 if a rule is broken for sure, or if the run differs from its reference; if strict, if any rule is broken."""
     differs = any(one.limits and one.limits[0].rule in _REFERENCE for one in analysis.findings)
-    return int(analysis.is_critical or differs)
+    return int(analysis.is_critical or differs or (strict and analysis.cause is not None))
 
 
 def _change(text: str) -> NameChange:

@@ -8,7 +8,7 @@ from typing import Literal
 from rankscope.kinds.functions import KindTable
 
 Severity = Literal["critical", "warning", "info"]
-Status = Literal["healthy", "progressing", "hang", "mismatch", "slow", "failed", "unknown"]
+Status = Literal["healthy", "progressing", "hang", "mismatch", "slow", "failed", "unknown", "suspect", "numbers-ok"]
 Standing = Literal["proof", "model", "heuristic"]
 """Ground of a limit: it holds for every order of additions; for independent roundings; or in practice."""
 Absent = Literal["nobody", "culprits", "candidates"]
@@ -39,6 +39,8 @@ STATUSES: dict[Status, BadgeStyle] = {
     "mismatch": BadgeStyle("critical", "MISMATCH"),
     "failed": BadgeStyle("critical", "FAILED"),
     "slow": BadgeStyle("warning", "SLOW"),
+    "suspect": BadgeStyle("warning", "SUSPECT"),
+    "numbers-ok": BadgeStyle("fine", "NUMBERS OK"),
     "unknown": BadgeStyle("warning", "UNKNOWN"),
 }
 """Statuses of a whole job."""

@@ -88,7 +88,7 @@ VIEWS: KindTable[ViewKind] = KindTable(
         page="features.numbers.page.numbers_page:NumbersScreen",
         empty="no numbers loaded",
         fill="record them in the job with from rankscope.capture import numbers; numbers.start(model, optimizer,"
-        ' every=50, dumps="dumps"), or without a change: torchrun ... -m rankscope.capture --numbers every=50 -o dumps'
+        ' dumps="dumps"), or without a change: torchrun ... -m rankscope.capture --numbers auto -o dumps'
         " train.py",
         table="tensors",
     ),

@@ -48,7 +48,7 @@ SECRETS = (
 
 def render_html(dataset: Dataset, analysis: Analysis, is_redacted: bool = False) -> str:
     """The report as a page; `is_redacted` tells that names were replaced before."""
-    verdict = f"{analysis.status.capitalize()}: {analysis.verdict}"
+    verdict = words.title(analysis)
     leading = words.leading(analysis)
     steps = next_steps(leading)
     is_bad = STATUSES[analysis.status].face == "critical"

@@ -44,7 +44,7 @@ def sections_markdown(title: str, sections: Iterable[Section]) -> str:
 
 
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
-    yield f"# {analysis.status.capitalize()}: {_inline(analysis.verdict)}"
+    yield f"# {_inline(words.title(analysis))}"
     yield _table(("", ""), head_facts(dataset, analysis))
 
 

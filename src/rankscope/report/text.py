@@ -55,7 +55,7 @@ def text_of(lines: Iterable[str]) -> str:
 
 def _head(dataset: Dataset, analysis: Analysis) -> Iterator[str]:
     still = words.stillness(analysis, dataset)
-    yield from _wrap(f"{analysis.status.upper()}: {analysis.verdict}")
+    yield from _wrap(words.headline(analysis))
     for line in (still, words.unseen(analysis, dataset)):
         yield from _wrap(line) if line else ()
     yield from _wrap(f"{dataset.root}: {words.summary(dataset)}" if dataset.root else words.summary(dataset))

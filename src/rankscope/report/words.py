@@ -21,7 +21,7 @@ from rankscope.analysis.model import (
     RankExplanation,
     Reason,
 )
-from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.kinds.finding_kinds import FINDINGS, STATUSES
 from rankscope.kinds.input_kinds import INPUTS, UNKNOWN
 from rankscope.schema import Dataset, Frame
 from rankscope.text.secrets import hide
@@ -44,6 +44,16 @@ MOST_PLACES = 4
 MOST_PATHS = 3
 MOST_FOLLOWING = 5
 """How many of each a report for people lists; the JSON report has them all."""
+
+
+def headline(analysis: Analysis) -> str:
+    """The status in capitals and the verdict, in one line."""
+    return f"{STATUSES[analysis.status].badge}: {analysis.verdict}"
+
+
+def title(analysis: Analysis) -> str:
+    """The status with one capital and the verdict, as the title of a page."""
+    return f"{STATUSES[analysis.status].badge.capitalize()}: {analysis.verdict}"
 
 
 def instead(finding: Finding) -> str:

@@ -19,6 +19,7 @@ from rankscope.capture.__main__ import numbers_options
 from rankscope.capture.numbers import _running, session, work_hooks
 from rankscope.capture.numbers.collective_hooks import CollectiveHooks
 from rankscope.capture.numbers.part_writer import StepRows
+from rankscope.capture.numbers.step_budget import StepBudget
 from rankscope.capture.numbers.tensor_summary import RowBuffer
 from rankscope.capture.numbers.work_hooks import PendingOutputs, PendingWorks
 from tests.capture.numbers.recorded import Row, lines, samples_of
@@ -68,6 +69,57 @@ def test_one_step_in_so_many_is_recorded_and_those_asked_for(tmp_path: Path) -> 
     assert [line["end_of_step"] for line in lines(tmp_path, 0) if "end_of_step" in line] == [0, 2, 3, 4]
 
 
+def sites(folder: Path) -> set[tuple[str, str, str]]:
+    """Site, name and slot of the tensors of modules and parameters."""
+    return {
+        (row["site"], row["name"], row["slot"]) for row in lines(folder, 0) if row.get("site") not in (None, "batch")
+    }
+
+
+def test_modules_are_recorded_also_of_a_model_that_nobody_names(tmp_path: Path) -> None:
+    hooked = len(torch.nn.modules.module._global_forward_pre_hooks)
+    numbers.start(every=1, dumps=tmp_path)
+    torch.nn.ReLU()(torch.ones(2))
+    train(2)
+    numbers.stop()
+    told = sites(tmp_path)
+    assert {("forward", "", "out0"), ("gradient", "weight", "out0"), ("parameter", "bias", "in0")} <= told
+    # the input of the first call was there before the hooks were
+    assert ("forward", "", "in0") in told and ("optimizer", "weight", "out0") in told
+    numbers.start(every=1, dumps=tmp_path / "other")
+    numbers.stop()
+    assert len(torch.nn.modules.module._global_forward_pre_hooks) == hooked
+
+
+def recorded_steps(cost: float, steps: int = 400, share: float = 0.05) -> list[int]:
+    """The steps that are recorded if each takes a second, and so many seconds more if it is recorded."""
+    plan, now, told = StepBudget(share), 0.0, []
+    for step in range(steps):
+        is_recorded = plan.allows(step)
+        told += [step] * is_recorded
+        now += 1 + cost * is_recorded
+        plan.end_step(step, now, was_recorded=is_recorded)
+    return told
+
+
+def test_steps_are_recorded_as_the_budget_allows() -> None:
+    assert recorded_steps(0.2) == [0, 1, 2, *range(16, 400, 16)]
+    assert recorded_steps(4.0) == [0, 1, 2, 128, 256, 384]
+    for cost in (0.1, 1.0, 2.0, 8.0):
+        late = [step for step in recorded_steps(cost, 4096) if step > 2]
+        assert 0 < cost * len(late) / 4096 <= 0.05
+        # ranks that measure other costs have steps in common
+        assert set(recorded_steps(cost * 3, 4096)) <= {*recorded_steps(cost, 4096)}
+
+
+def test_the_budget_holds_in_a_training(tmp_path: Path) -> None:
+    numbers.start(dumps=tmp_path, budget=0.0001)
+    train(40)
+    numbers.stop()
+    ends = [line["end_of_step"] for line in lines(tmp_path, 0) if "end_of_step" in line]
+    assert ends == [0, 1, 2]
+
+
 def test_steps_that_are_counted_by_hand_are_not_counted_twice(tmp_path: Path) -> None:
     numbers.start(every=1, dumps=tmp_path)
     train(3, manual=True)
@@ -89,7 +141,7 @@ def test_an_error_of_the_recording_costs_a_row_only(
     def failing(*_args: Any) -> int:
         raise torch.OutOfMemoryError("no room")
 
-    numbers.start(every=1, dumps=tmp_path)
+    numbers.start(every=1, dumps=tmp_path, level="collectives")
     numbers.loss(torch.ones(1))
     monkeypatch.setattr(RowBuffer, "add", failing)
     train(2)
@@ -142,7 +194,7 @@ def test_nobody_asks_for_a_device_before_the_job_has_one(tmp_path: Path, monkeyp
 def test_the_writing_thread_gets_no_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that frees one while the interpreter ends aborts the process."""
     taken: list[StepRows] = []
-    numbers.start(every=1, dumps=tmp_path)
+    numbers.start(every=1, dumps=tmp_path, level="collectives")
     monkeypatch.setattr(_running[0].writer, "put", taken.append)
     train(1)
     assert [(row.buffer, summary is None) for row, summary in taken[0].rows] == [(None, False)] * 2
@@ -204,7 +256,7 @@ def test_a_work_that_never_ends_holds_the_job_up_once(tmp_path: Path, monkeypatc
     ("options", "said"),
     [
         ({"level": "all"}, "level must be one of collectives, modules: 'all'"),
-        ({"level": "modules"}, "level modules needs the model"),
+        ({"budget": 0.0}, "budget more than 0"),
         ({"every": -1}, "every must not be negative"),
     ],
 )
@@ -217,6 +269,8 @@ def test_options_of_the_command_line() -> None:
     assert numbers_options("every=50") == {"every": 50}
     assert numbers_options("every=0,steps=3-5,limit_mb=8") == {"every": 0, "steps": range(3, 6), "limit_mb": 8}
     assert numbers_options("steps=7") == {"steps": range(7, 8)}
-    for wrong in ("", "50", "every=x", "level=modules", "steps=3-"):
-        with pytest.raises(ValueError, match="--numbers takes every=N"):
+    assert numbers_options("auto") == {}
+    assert numbers_options("budget=0.02,level=collectives") == {"budget": 0.02, "level": "collectives"}
+    for wrong in ("", "50", "every=x", "level=", "steps=3-", "budget=all", "auto,every=1"):
+        with pytest.raises(ValueError, match="--numbers takes auto, or every=N"):
             numbers_options(wrong)

@@ -161,7 +161,7 @@ def wrong_gradient(trainer: Trainer) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     samples = torch.Generator().manual_seed(trainer.rank)
     every_step = range(trainer.broken_step + STEPS_AFTER)
-    numbers.start(model, optimizer, every=STEPS_AFTER, steps=every_step, dumps=trainer.dumps)
+    numbers.start(model, optimizer, every=STEPS_AFTER, steps=every_step, dumps=trainer.dumps, level="collectives")
 
     def train_step(step: int) -> bool:
         inputs = torch.randn(BATCH, FEATURES, generator=samples)

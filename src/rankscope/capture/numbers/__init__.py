@@ -1,11 +1,11 @@
 """Recording of numbers inside a training job: a summary of each tensor that goes through a collective, in some steps.
 
     from rankscope.capture import numbers
-    numbers.start(model, optimizer, every=50, dumps="dumps")  # after the model is wrapped; numbers(...) does the same
+    numbers.start(model, optimizer, dumps="dumps")  # after the model is wrapped; numbers(...) does the same
     ...
     numbers.batch(batch)  # in each step, for a rehearsal of determinism
 
-or `python -m rankscope.capture --numbers every=50 -o dumps train.py`. docs/numbers.md describes levels, costs and
+or `python -m rankscope.capture --numbers auto -o dumps train.py`. docs/numbers.md describes levels, costs and
 files. It needs torch 2.3 or later and nothing else; while it is not started, nothing of torch is changed.
 """
 
@@ -24,12 +24,14 @@ import torch
 
 from ..identity import environment
 from ..lineage import lineage
+from ..perturbation import when_first_model_runs
 from .collective_hooks import CollectiveHooks
 from .declared_shards import SHARDED, Sharded, ShardRule, parameter_rules
 from .module_hooks import ModuleHooks, StepCounter, tensors
 from .part_writer import PartWriter
 from .run_facts import numeric_settings, run_id
 from .session import LEVELS, NumbersSettings, Session
+from .step_budget import BUDGET
 from .work_hooks import PendingWorks
 
 __all__ = ["batch", "loss", "shard", "start", "step", "stop"]
@@ -61,16 +63,25 @@ class NumbersRecording:
         self.writer = PartWriter(settings.directory, settings.limit_mb << 20, header)
         self.session = Session(settings, self.writer)
         works = PendingWorks(self.session)
-        modules = ModuleHooks(self.session, model) if settings.level == "modules" else None
-        self.modules = modules
-        self.counter = StepCounter(self.session, optimizer, modules)
+        self.modules: ModuleHooks | None = None
+        self.counter = StepCounter(self.session, optimizer)
         self._hooks: list[Hooks] = [works, CollectiveHooks(self.session, works), self.counter]
-        self._hooks += [] if modules is None else [modules]
+        self._waiting: Any = None
+        """The handle of the hook that waits for the first model that runs."""
+        if settings.level == "modules" and model is not None:
+            self._hooks.append(self._modules_of(model))
+
+    def _modules_of(self, model: Any) -> ModuleHooks:
+        """The hooks of a model, which are not installed yet."""
+        self.modules = self.counter.modules = ModuleHooks(self.session, model)
+        return self.modules
 
     def start(self) -> None:
         """Installs all hooks and starts the thread."""
         for hooks in self._hooks:
             hooks.install()
+        if self.session.settings.level == "modules" and self.modules is None:
+            self._waiting = when_first_model_runs(self._begin_modules)
         self.declare_parameters(None)
         self.session.begin()
         self.writer.start()
@@ -78,6 +89,15 @@ class NumbersRecording:
         if multiprocessing.parent_process() is not None:
             # a process of multiprocessing ends without its exit handlers
             multiprocessing.util.Finalize(None, stop, exitpriority=100)
+
+    def _begin_modules(self, model: Any) -> None:
+        """Records the modules of a model that nobody named, from its first forward pass on."""
+        self._waiting = None
+        with self.session.guarded():
+            hooks = self._modules_of(model)
+            hooks.install()
+            self._hooks.append(hooks)
+            self.declare_parameters(None)
 
     def declare_parameters(self, group: Any, names: str = "*") -> None:
         """Takes the shards that parameters of these names declare, over a group of tensor parallelism."""
@@ -87,6 +107,8 @@ class NumbersRecording:
 
     def remove(self) -> None:
         """Removes all hooks."""
+        if self._waiting is not None:
+            self._waiting.remove()
         for hooks in self._hooks:
             hooks.remove()
 
@@ -102,25 +124,28 @@ def start(
     model: Any = None,
     optimizer: Any = None,
     *,
-    every: int = 50,
+    every: int | None = None,
     steps: Container[int] = (),
     dumps: str | os.PathLike[str] = "dumps",
-    level: str = "collectives",
+    level: str = "modules",
+    budget: float = BUDGET,
     limit_mb: int = 256,
 ) -> None:
-    """Records one step in `every`, and `steps`, to `numbers_rank_R.jsonl` in the directory `dumps`.
+    """Records steps to `numbers_rank_R.jsonl` in the directory `dumps`: one in `every`, and `steps`.
 
-    Call it once, after the model is wrapped (DDP, FSDP) and before training. A step ends with that of `optimizer`,
-    without one with that of the first optimizer that makes one, or with `step()`. The level "modules" needs `model`.
-    In a child of a rank it does nothing.
+    Without `every` the first three steps are recorded, and then as many as cost at most `budget` of the job's time, by
+    measured times. Call it once, after the model is wrapped (DDP, FSDP) and before training. A step ends with that of
+    `optimizer`, without one with that of the first optimizer that makes one, or with `step()`. The level "modules"
+    takes `model`, without one the first that runs. In a child of a rank it does nothing.
     Raises ValueError for invalid settings; later errors never reach the job.
     """
     if level not in LEVELS:
         raise ValueError(f"level must be one of {', '.join(LEVELS)}: {level!r}")
-    if level == "modules" and model is None:
-        raise ValueError("level modules needs the model: numbers.start(model, level='modules')")
-    if every < 0 or limit_mb <= 0:
-        raise ValueError(f"every must not be negative, limit_mb must be more than 0: {every}, {limit_mb}")
+    if (every or 0) < 0 or limit_mb <= 0 or not 0 < budget <= 1:
+        raise ValueError(
+            f"every must not be negative, limit_mb more than 0, budget more than 0 and at most 1: {every}, {limit_mb}, "
+            f"{budget}"
+        )
     if not hasattr(torch, "uint32") or not torch.distributed.is_available():
         raise ValueError("recording numbers needs torch 2.3 or later, with torch.distributed")
     if _running:
@@ -129,7 +154,7 @@ def start(
         return
     # the job may change its directory later
     directory = os.path.abspath(os.fspath(dumps))  # noqa: PTH100 - resolve() would ask the file system, which may hang
-    recording = NumbersRecording(NumbersSettings(directory, every, steps, level, limit_mb), model, optimizer)
+    recording = NumbersRecording(NumbersSettings(directory, every, steps, level, limit_mb, budget), model, optimizer)
     _running.append(recording)
     try:
         recording.start()

@@ -37,9 +37,10 @@ def tensors(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, A
 class StepCounter:
     """The end of each step, at the end of a step of the optimizer: of the given one, else of the first that is seen."""
 
-    def __init__(self, session: Session, optimizer: Any, modules: ModuleHooks | None) -> None:
+    def __init__(self, session: Session, optimizer: Any) -> None:
         self.session = session
-        self.modules = modules
+        self.modules: ModuleHooks | None = None
+        """Those of the model, once it is known."""
         self._optimizer = None if optimizer is None else weakref.ref(optimizer)
         self._is_manual = False
         self._handles: list[Any] = []

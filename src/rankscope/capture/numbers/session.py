@@ -27,6 +27,7 @@ from .declared_shards import DeclaredShards
 from .linear_hash import SAMPLES, sampled
 from .part_writer import PartWriter, StepRows
 from .run_facts import random_states
+from .step_budget import BUDGET, StepBudget
 from .tensor_summary import RowBuffer, has_values, located, short_name
 
 _LOG = logging.getLogger("rankscope.capture")
@@ -53,16 +54,20 @@ class NumbersSettings:
     """Settings of the recording."""
 
     directory: str
-    every: int = 50
-    """One step in so many is recorded; 0 for none but `steps`."""
+    every: int | None = None
+    """One step in so many is recorded; 0 for none but `steps`; None for as many as the budget allows."""
     steps: Container[int] = ()
     """Further steps that are recorded."""
     level: str = LEVELS[0]
     limit_mb: int = 256
     """Size of the files of a rank, in MB."""
+    budget: float = BUDGET
+    """Largest share of the job's time that recorded steps may cost, without `every`."""
 
-    def records(self, step: int) -> bool:
+    def records(self, step: int, plan: StepBudget) -> bool:
         """Whether a step is recorded."""
+        if self.every is None:
+            return plan.allows(step) or step in self.steps
         return (self.every > 0 and step % self.every == 0) or step in self.steps
 
 
@@ -111,6 +116,7 @@ class Session:
     at_end: list[Callable[[], None]] = field(default_factory=list)
     """Functions that are called before the rows of a recorded step are taken."""
     shards: DeclaredShards = field(default_factory=DeclaredShards)
+    plan: StepBudget = field(default_factory=StepBudget)
     _dropped: int = 0
     _rows: list[TensorRow] = field(default_factory=list)
     _order: int = 0
@@ -124,7 +130,8 @@ class Session:
 
     def begin(self) -> None:
         """Begins with step 0."""
-        self.recording = self.settings.records(0)
+        self.plan.share = self.settings.budget
+        self.recording = self.settings.records(0, self.plan)
 
     def end(self) -> None:
         """Hands over what there is of a step that does not end, and records no more."""
@@ -231,8 +238,9 @@ class Session:
             self._rows, self._counts = [], Counter()
             for buffer in self._buffers.values():
                 buffer.count = 0
+        self.plan.end_step(self.step, time.monotonic(), was_recorded=self.recording)
         self.step += 1
-        self.recording = self.settings.records(self.step)
+        self.recording = self.settings.records(self.step, self.plan)
 
     def _hand_over(self) -> None:
         # as numbers of Python: a thread that frees a tensor or is in torch while the process ends would abort it

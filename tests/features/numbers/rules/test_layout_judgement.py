@@ -216,3 +216,35 @@ def test_names_lose_their_wrappers_and_take_those_of_the_user() -> None:
     for text in ("layers", "(=x", r"a=\3", "0-99999999:a=b"):
         with pytest.raises(ValueError, match=r"REGEX=TEXT|cannot be used|ranks"):
             parsed_change(text)
+
+
+def data_parallel(wrong: dict[int, float], *, ranks: int = 4, noise: float = 0.0, behind: bool = True) -> Dataset:
+    """A loss and the gradients at the last output of data-parallel ranks, those of some ranks times a factor."""
+    made = NumbersJob({"dp": list(range(ranks))})
+    for made.step in range(STEPS):
+        rng = np.random.default_rng(made.step)
+        losses, gradient = np.abs(rng.standard_normal((4, 1))) + 1, rng.standard_normal((16, 12))
+        gradient *= 1 + noise * np.random.default_rng(9 + made.step).standard_normal((16, 12))
+        losses *= 1 + noise
+        for rank in range(ranks):
+            factor, rows = wrong.get(rank, 1.0), 16 // ranks
+            part = slice(rank * rows, (rank + 1) * rows)
+            mean = losses[rank * 4 // ranks : (rank + 1) * 4 // ranks].mean(0)
+            made.row(rank, "loss", "in0", cast(mean * factor, "f32"))
+            place: dict[str, Any] = {"offsets": [part.start, 0], "whole": [16, 12]} if ranks > 1 else {}
+            if behind:
+                own = cast(gradient[part] * factor, "f32")
+                made.row(rank, "backward", "in0", own, name="head", **place)
+    return made.dataset()
+
+
+def test_of_a_wrong_sum_of_losses_only_ranks_with_wrong_gradients_are_named() -> None:
+    def found(wrong: dict[int, float], **more: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        one_rank = [data_parallel({}, ranks=1, **more), data_parallel({}, ranks=1, noise=1e-6, **more)]
+        (cause,) = judge_layouts(data_parallel(wrong, **more), one_rank[0], one_rank[1:]).causes
+        return cause.first.ranks, cause.first.candidates
+
+    assert found({2: 8 / 7, 3: 8 / 7}) == ((2, 3), ())
+    assert found(dict.fromkeys(range(4), 8 / 7)) == ((0, 1, 2, 3), ())
+    # without gradients nobody is named: the loss of the reference is a mean
+    assert found({2: 8 / 7, 3: 8 / 7}, behind=False) == ((), (0, 1, 2, 3))

@@ -272,6 +272,63 @@ def test_replicas_that_never_were_are_none() -> None:
     assert parameters(NumbersJob({"dp": [0, 1]}), 3, change) == []
 
 
+def test_a_replica_that_differs_from_the_first_step_on_is_named() -> None:
+    def other_start(step: int, rank: int, own: Any) -> None:
+        own[0, 0] += rank == 2 and own[1, 1] != 1 + 0.1 * step
+
+    (cause,) = parameters(NumbersJob({"dp": [0, 1, 2]}), 3, other_start)
+    assert (cause.variant, cause.first.rule, cause.first.ranks, cause.times) == ("replicas-differ", "S3l", (2,), 3)
+
+
+def test_a_gradient_that_is_wrong_in_the_first_step_makes_no_suspects_of_the_others() -> None:
+    def judged(wrong: Callable[[int], int]) -> list[NumberCause]:
+        job = NumbersJob({"dp": [0, 1, 2]})
+        for job.step in range(3):
+            for rank in range(3):
+                gradient, weight = (cast(own, "f32") for own in drawn(2, seed=job.step))
+                gradient[0, 0] += rank == wrong(job.step)
+                job.row(rank, "gradient", "out0", gradient, name="w")
+                job.row(rank, "parameter", "in0", weight, name="w")
+        return causes(job)
+
+    assert [cause.first.ranks for cause in judged(lambda _: 2)] == [(2,)]
+    # another one is wrong later: the third rank settles what would be a tie of two
+    assert [(cause.first.ranks, cause.first.candidates) for cause in judged(lambda step: 2 - step)] == [((2,), ())]
+
+
+def accumulated(wrong: int | None, seed_of: Callable[[int, int], int]) -> list[NumberCause]:
+    """Three steps of two tensor groups; a rank has a wrong gradient from step 0 on, and brings it to its data group."""
+    job = NumbersJob({"tp0": [0, 1], "tp1": [2, 3], "dp0": [0, 2], "dp1": [1, 3]})
+    for job.step in range(3):
+        for rank in range(4):
+            weight = cast(drawn(1, seed=job.step)[0], "f32")
+            gradient = cast(drawn(1, seed=seed_of(job.step, rank))[0], "f32")
+            late = job.step > 0 and wrong is not None and rank % 2 == wrong % 2
+            gradient[0, 0] += rank == wrong or late
+            job.row(rank, "gradient", "in0", gradient, name="head")
+            job.row(rank, "parameter", "in0", weight, name="head")
+    return causes(job)
+
+
+def test_a_wrong_gradient_of_the_first_step_makes_no_suspects_of_the_other_tensor_group() -> None:
+    def by_data(step: int, rank: int) -> int:
+        return 10 * step + rank // 2
+
+    (cause,) = accumulated(1, by_data)
+    assert (cause.first.rule, cause.first.ranks, cause.first.candidates) == ("S3l", (), (0, 1))
+    assert cause.first.note.endswith("which one is wrong is unknown")
+    assert accumulated(None, by_data) == [] == accumulated(None, lambda step, rank: 10 * step + rank)
+    # with three ranks alike the odd one is named
+    assert accumulated(1, lambda step, _: step)[0].first.ranks == (1,)
+
+
+def test_parts_of_a_model_are_no_replicas_from_the_start() -> None:
+    def sharded(step: int, rank: int, own: Any) -> None:
+        own += (rank % 2) * 0.25 if own[1, 1] != np.float32(1 + 0.1 * step) else 0
+
+    assert parameters(NumbersJob({"tp": [0, 1, 2, 3]}), 3, sharded) == []
+
+
 def test_a_nan_is_followed_to_its_source() -> None:
     job = NumbersJob({"tp": [0, 1], "dp": [1, 2, 3]})
     job.all_reduce("tp", drawn(2))

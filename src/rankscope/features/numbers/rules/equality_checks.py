@@ -427,18 +427,84 @@ def _parted(dataset: Dataset) -> list[RuleAnswer]:
 
 
 def _learned(rows: pl.DataFrame) -> RuleAnswer:
-    """Tensors that were equal on several ranks in the first recorded step, and are not in a later one."""
+    """Tensors that the first recorded step has alike on several ranks, and that differ in it or in a later one."""
     first = rows.filter(pl.col("step") == pl.col("step").min().over(_PART))
     # constants are equal by their initialisation, but for norms, of which every rank has the same
     learned = first.filter(is_varied() | pl.col("name").str.contains(_NORM))
-    classes = learned.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
+    replicas, begun = _replicas(learned), _uneven(learned)
+    classes = learned.join(replicas, on=[*_PART, "rank"], how="anti", nulls_equal=True)
+    # what is wrong in the first step is in the weights of others in the next one
+    classes = classes.join(begun.select(_PART).unique(), on=_PART, how="anti", nulls_equal=True)
+    classes = classes.group_by([*_PART, "hash"]).agg(pl.col("rank").unique()).filter(pl.col("rank").list.len() > 1)
     classes = classes.with_row_index("set").drop("hash").explode("rank")
+    replicas = replicas.with_columns(set=pl.struct(_PART).rank("dense") + classes.height)
+    classes = pl.concat([classes, replicas.select(classes.columns)], how="vertical_relaxed")
     later = rows.join(classes, on=[*_PART, "rank"], how="inner", nulls_equal=True, maintain_order="left")
     sets = later.group_by("set", "step", maintain_order=True).agg(pl.col("rank", "hash", "row"))
     sets = sets.filter(pl.col("rank").list.len() > 1)
     wrong = sets.filter(pl.col("hash").list.n_unique() > 1).sort("step", maintain_order=True)
     broken = [_odd("S3l", *row) for row in wrong.select("rank", "hash", "row").iter_rows()]
-    return RuleAnswer.of("S3l", sets.height, broken, sets["row"].explode())
+    broken = [*map(_wrong_from_the_start, begun.partition_by([*_PART, "held"], maintain_order=True)), *broken]
+    rows_asked = pl.concat([sets["row"].explode(), begun["row"]])
+    return RuleAnswer.of("S3l", sets.height + begun.select(_PART).n_unique(), broken, rows_asked)
+
+
+def _uneven(first: pl.DataFrame) -> pl.DataFrame:
+    """Gradients of the first step that some ranks with equal weights have alike and others alone: rows with `held`, the
+    weight, and `alike`, how many ranks have the same value.
+
+    In a layout that is right each value has as many holders: data-parallel ranks have others, those that split the
+    layers the same one.
+    """
+    weights = first.filter(pl.col("site") == "parameter").select("rank", "name", "numel", "dtype", held="hash")
+    weights = weights.unique(["rank", "name", "numel", "dtype"], keep="first", maintain_order=True)
+    rows = first.filter(pl.col("site") == "gradient").join(weights, on=["rank", "name", "numel", "dtype"])
+    set_of = [*_PART, "held"]
+    rows = rows.with_columns(alike=pl.len().over([*set_of, "hash"]))
+    most, least = pl.col("alike").max().over(set_of), pl.col("alike").min().over(set_of)
+    return rows.filter((most > least) & (pl.len().over(set_of) > 2)).sort("order", maintain_order=True)
+
+
+def _wrong_from_the_start(rows: pl.DataFrame) -> BrokenRule:
+    """The ranks that have a value with fewer holders than others: a single one is named, of several one is wrong."""
+    odd = rows.filter(pl.col("alike") < rows["alike"].max())
+    usual = rows.filter(pl.col("alike") == rows["alike"].max())
+    ranks = tuple(sorted(odd["rank"].unique().to_list()))
+    alone = ranks if len(ranks) == 1 else ()
+    note = "others with the same weights have it alike in the first step" + (
+        "" if alone else "; which one is wrong is unknown"
+    )
+    return BrokenRule(
+        "S3l", odd["row"][0], alone, () if alone else ranks, ranks, rows=(usual["row"][0],),
+        note=f"{ranks_text(ranks)} differ{'s' if alone else ''}, and {note}",
+    )  # fmt: skip
+
+
+def _replicas(first: pl.DataFrame) -> pl.DataFrame:
+    """The ranks of each parameter, and of its reduced gradient, that are replicas by most of them: columns of `_PART`
+    and rank, with those that differ from the others already in the first step.
+
+    Shards of tensor parallelism have as many holders each, so no value of theirs has a majority; neither has a gradient
+    that only its owner has reduced. The state of an optimizer may lie with its owner alone and is not learned so.
+    """
+    holders = [name for name in _PART if name not in ("site", "slot")]
+    is_reduced = (pl.col("site") == "gradient") & pl.col("slot").cast(pl.String).str.starts_with("out")
+    rows = first.filter((pl.col("site") == "parameter") | is_reduced)
+    size = ["dtype", "numel"]
+    most = rows.group_by([*_PART, *size, "hash"]).agg(alike=pl.col("rank").n_unique())
+    most = most.with_columns(usual=(pl.col("alike") == pl.col("alike").max().over([*_PART, *size])))
+    rows = rows.join(most, on=[*_PART, *size, "hash"], how="left", nulls_equal=True).with_columns(
+        holders=pl.col("rank").n_unique().over([*_PART, *size])
+    )
+    known = (pl.col("alike").max().over([*_PART, *size]) * 2 > pl.col("holders")) & (pl.col("holders") > 2)
+    parameters = rows.filter(pl.col("site") == "parameter")
+    # a rank of which most parameters are others than those of the majority holds another part of the model
+    held = parameters.filter(known).group_by("rank").agg(share=pl.col("usual").mean())
+    members = parameters.filter(known).join(held.filter(pl.col("share") >= MOST_SAME_SHARE), on="rank", how="semi")
+    of_model = members.select([*holders, *size, "rank"]).unique()
+    return rows.filter(known).join(of_model, on=[*holders, *size, "rank"], how="semi", nulls_equal=True).select(
+        [*_PART, "rank"]
+    )  # fmt: skip
 
 
 def _odd(rule: str, ranks: Sequence[int], hashes: Sequence[int], rows: Sequence[int]) -> BrokenRule:
@@ -505,6 +571,12 @@ def _parted_values(dataset: Dataset, learned: Sequence[int]) -> RuleAnswer:
         .filter(pl.col("ranks").list.len() > 1)
     )
     lasting = equal.group_by([*key, "ranks"]).agg(pl.col("step").n_unique()).filter(pl.col("step") == len(learned))
+    # where some ranks have a value alone that others share, a fault may have begun before, and be in all weights since
+    counts = (
+        begun.join(rows.select("row", "k"), on="row").group_by([*key, "step", "hash"]).agg(pl.col("rank").n_unique())
+    )
+    even = counts.group_by(key).agg(even=pl.col("rank").n_unique() == 1).filter("even")
+    lasting = lasting.join(even, on=key, how="semi", nulls_equal=True)
     sets = lasting.drop("step").with_row_index("set")
     later = rows.filter(pl.col("step") > learned[-1]).join(
         sets.with_columns(rank="ranks").explode("rank"), on=[*key, "rank"], how="inner", nulls_equal=True

@@ -39,7 +39,6 @@ from rankscope.features.numbers.rules.number_findings import NumberCause
 from rankscope.features.numbers.rules.tensor_matching import (
     RESPONSES,
     coarseness,
-    ladder,
     least_limit,
     sampling_slack,
 )
@@ -222,7 +221,7 @@ class LayoutComparison:
     Columns: those of `CALL`, rank, row, order, order_other (place in the program of the reference), other_row, dtype,
     dtype_other, size, hash, hash_other, l2_other (norm of the whole), equal (the whole tensor is, bit for bit), off
     (root mean square of the difference, as a share of that of the reference), limit (null where nothing judges), wrong
-    (beyond it for sure), ladder (Megatron's bound), rolled (`off` of shuffled samples, null for small tensors), places
+    (beyond it for sure), rolled (`off` of shuffled samples, null for small tensors), places
     (samples that were compared), way and divisor (how the pieces make up the whole), factor (of the run over the
     reference, null if none is constant).
     """
@@ -297,7 +296,6 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
     columns = {
         "off": fit.off,
         "rolled": np.where(small, np.nan, rolled),
-        "ladder": ladder(same["name"], same["dtype"]),
         "factor": _factor(fit.samples, samples),
         "places": samples.held.sum(axis=1),
     }
@@ -314,7 +312,7 @@ def _compared(best: _Alignment, divisors: tuple[float, ...]) -> pl.DataFrame:
     )
     return same.select(
         *CALL, "rank", "row", "order", "order_other", "other_row", "dtype", "dtype_other", "size", "hash", "hash_other",
-        "l2_other", "equal", "ladder", "places", "way", "divisor",
+        "l2_other", "equal", "places", "way", "divisor",
         pl.when("equal").then(0.0).otherwise("off").alias("off"),
         pl.col("rolled").fill_nan(None), pl.col("factor").fill_nan(None),
     )  # fmt: skip
@@ -470,8 +468,16 @@ class _FirstWrong:
             kept = {rank: self._kept_its_own(rank) for rank in self.ranks}
             if {True, False} <= set(kept.values()):
                 named = tuple(rank for rank, same in kept.items() if same is False)
+        suspects: tuple[int, ...] = ()
         parts = [self._where()]
-        if named != self.ranks:
+        if self._is_added_up:
+            named, suspects = self._of_a_sum()
+            if named and named != self.ranks:
+                verb = "is" if len(named) == 1 else "are"
+                parts.append(f"the ranks have parts of it, and of them only {ranks_text(named)} {verb} wrong behind it")
+            elif suspects:
+                parts.append("the ranks have parts of it, so it is not known whose part is wrong")
+        elif named != self.ranks:
             brought = f"{ranks_text(named)} brought another gradient to the reduction than accumulated"
             parts.append(f"of the ranks with that result, {brought}")
         others = {rank: row for rank, row in self.firsts.items() if row["name"] != root["name"]}
@@ -484,11 +490,34 @@ class _FirstWrong:
         if later:
             parts.append(f"{ranks_text(later)} differ{'s' if len(later) == 1 else ''} only later")
         parts.append(f"{plural(count, 'tensor')} {'differ' if count != 1 else 'differs'} in all")
-        if root["ladder"]:
-            parts.append(f"Megatron's bound, which does not judge here, is {root['ladder']:.3g}")
-        note, row = "; ".join(filter(None, parts)), self.firsts[named[0]]["row"]
+        note, row = "; ".join(filter(None, parts)), self.firsts[(named or self.ranks)[0]]["row"]
         off, limit = float(root["off"]), float(root["limit"] or 0.0)
-        return BrokenRule(rule, row, named, members=self.ranks, value=off, limit=limit, note=note)
+        return BrokenRule(rule, row, named, suspects, members=self.ranks, value=off, limit=limit, note=note)
+
+    @property
+    def _is_added_up(self) -> bool:
+        """Whether the parts of several ranks were added up to the first wrong tensor, so that all of them show it."""
+        return len(self.firsts) > 1 and all(row["way"] != "copy" for row in self.firsts.values())
+
+    def _of_a_sum(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks, of several whose parts of a sum are wrong together, that are wrong in the first tensor behind it
+        that each has by itself; the suspects where that does not tell: none is wrong there, some were not compared, or
+        all are and their sum went to all of them before. Nobody adds up a loss before its gradients begin."""
+        root, rows = self.root, self.found.table
+        behind = (pl.col("order_other") > root["order_other"]) & pl.col("step").eq_missing(root["step"])
+        alone = rows.filter(behind, pl.col("way") == "copy", pl.col("site").is_in(["forward", "backward"]))
+        of_parts = alone.filter(pl.col("rank").is_in(self.ranks)).sort("order_other", "rank")
+        if root["limit"] is None:
+            factors = pl.Series([fraction(value) is not None for value in of_parts["factor"]], dtype=pl.Boolean)
+            of_parts = of_parts.with_columns(wrong=factors)
+        shown = of_parts.filter("wrong").head(1)
+        if shown.is_empty():
+            return (), self.ranks
+        first = shown.row(0, named=True)
+        calls = of_parts.filter(*(pl.col(key).eq_missing(first[key]) for key in ("site", "name", "slot")))
+        wrong = tuple(calls.filter("wrong")["rank"].unique().sort().to_list())
+        is_told = set(calls["rank"]) == set(self.ranks) and (wrong != self.ranks or root["site"] == "loss")
+        return (wrong, ()) if is_told else ((), self.ranks)
 
     def _kept_its_own(self, rank: int) -> bool | None:
         """Whether a rank brought its own gradient to the reduction; None if unknown."""

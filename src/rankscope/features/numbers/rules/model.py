@@ -50,11 +50,13 @@ RULES: Mapping[str, NumberRule] = {
         NumberRule("S3", "replicas-differ", "proof", "declared replicas stay equal"),
         NumberRule("S4", "schedule-changes", "heuristic", "steps have the operations of those before"),
         NumberRule("S5", "weights-changed", "heuristic", "weights stay as the optimizer left them"),
+        NumberRule("O1", "state-wrong", "proof", "second moments are not negative"),
+        NumberRule("O2", "state-wrong", "heuristic", "second moments follow from those before and the gradient"),
         NumberRule("S3t", "replicas-differ", "heuristic", "weights with two names stay tied"),
         NumberRule("S6", "recompute-differs", "heuristic", "recomputed tensors equal the first ones"),
         NumberRule("RS", "schedule-differs", "heuristic", "both runs record the same tensors"),
         NumberRule("RX", "differs-from-reference", "heuristic", "tensors equal the reference bit for bit"),
-        NumberRule("RP", "differs-from-reference", "model", "differences are below twice the response"),
+        NumberRule("RP", "differs-from-reference", "model", "differences are within what perturbed runs allow"),
         NumberRule("S3l", "replicas-differ", "heuristic", "tensors equal at first stay equal"),
     )
 }

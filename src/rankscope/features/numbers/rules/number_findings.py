@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from rankscope.analysis.facts import Facts
-from rankscope.analysis.model import Analysis, BrokenLimit, Confidence, Evidence, Finding, GroupRef, Severity
+from rankscope.analysis.model import Analysis, BrokenLimit, Confidence, Evidence, Finding, GroupRef, Severity, Status
 from rankscope.analysis.places import Places
 from rankscope.features.numbers.rules.collective_units import CollectiveUnits, collective_units, row_marks
 from rankscope.features.numbers.rules.equality_checks import check_equality, check_replicas
@@ -26,6 +26,7 @@ from rankscope.features.numbers.rules.model import (
     RowState,
     RuleCount,
 )
+from rankscope.features.numbers.rules.optimizer_checks import check_optimizer
 from rankscope.features.numbers.rules.sum_checks import SumChecks, check_sums, contribution_note
 from rankscope.features.numbers.rules.tensor_matching import check_printed, hash_kind, with_marks
 from rankscope.features.numbers.rules.wrong_values import NonFiniteSource, ValueSpread, find_nonfinite
@@ -34,7 +35,7 @@ from rankscope.text.wording import plural, ranks_text
 
 MOST_CAUSES = 64
 """Most groups of broken rules that are held against each other."""
-_BY_ITSELF = ("same-input", "stale-input", "weights-changed")
+_BY_ITSELF = ("same-input", "stale-input", "weights-changed", "state-wrong")
 """Variants that wrong values from elsewhere do not bring about."""
 MOST_NOTES, MOST_NOTED_MEMBERS = 16, 1024
 """Most operations, and members of one, of which it is tried what the wrong output is made of."""
@@ -87,7 +88,7 @@ def judge_numbers(dataset: Dataset) -> NumbersJudgement:
     # different tensors often have the same XOR
     replicas = check_replicas(*((plain, collective_units(plain)) if kind == "xor" else (dataset, units)))
     nonfinite = find_nonfinite(dataset, units)
-    others = [check_printed(dataset, units), *replicas]
+    others = [check_printed(dataset, units), *replicas, *check_optimizer(dataset)]
     asked, broken = Counter(sums.asked), Counter[str](dict(sums.broken.group_by("rule").len().iter_rows()))
     for answer in (*equal, *others):
         asked[answer.rule] += answer.asked
@@ -214,7 +215,7 @@ class _Places:
         if variant in _SELF_EVIDENT:
             # rules that break in the same operation have one cause, and so have those that follow in the group
             return "group", group, op, one.candidates if op in ("send", "recv") else ()
-        if variant in ("same-input", "schedule-changes"):
+        if variant in ("same-input", "schedule-changes", "state-wrong"):
             return variant
         return variant, one.rule if variant == "replicas-differ" else one.ranks or one.candidates
 
@@ -298,7 +299,9 @@ def _may_follow(cause: NumberCause, other: NumberCause) -> bool:
 
 
 KIND = "numeric-divergence"
-_UNPROVEN = "no number is proven wrong, but: "
+NEEDS_REFERENCE = "a fault that all ranks share needs a reference"
+_JUDGED = ("unknown", "suspect", "numbers-ok")
+"""Statuses of a job of which nothing but numbers may be known."""
 
 
 class WrongNumber(NamedTuple):
@@ -356,6 +359,11 @@ _KINDS: dict[str, WrongNumber] = {
         "{where} on {who} changed between two steps, before it was used {when}",
         "{where} changed between two steps, before it was used {when}",
         ("Run the memory test of this device; look for code on this rank alone that writes to weights between steps.",),
+    ),
+    "state-wrong": WrongNumber(
+        "{where} on {who} is not what the optimizer makes of it, {when}",
+        "{where} is not what the optimizer makes of it, {when}",
+        ("Look at what loads, clears or moves the state of the optimizer behind the step before, and at its options.",),
     ),
     "schedule-changes": WrongNumber(
         "{who} leave{s} out an operation of earlier steps: {where}, as {when}",
@@ -428,14 +436,14 @@ def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -
     if critical:
         more = f" (and {plural(len(critical) - 1, 'more root cause')})" if len(critical) > 1 else ""
         return replace(analysis, status="mismatch", verdict=critical[0].title + more)
-    if analysis.status not in ("healthy", "unknown"):
+    if analysis.status != "healthy" and analysis.status not in _JUDGED:
         return analysis
     if roots:
         findings = (roots[0], *(f for f in analysis.findings if f is not roots[0]))
         # where a run first differs from its reference, and whether it breaks a law behind it
         proven = any(f.severity == "critical" for f in written)
-        text = f"{'' if proven else _UNPROVEN}{roots[0].title}"
-        return replace(analysis, status="mismatch" if proven else "unknown", verdict=text, findings=findings)
+        status: Status = "mismatch" if proven else "suspect"
+        return replace(analysis, status=status, verdict=roots[0].title, findings=findings)
     if any(f.kind == KIND and f.root_cause for f in analysis.findings):
         # the verdict is on numbers that were judged before these
         return analysis
@@ -443,8 +451,11 @@ def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -
         return analysis
     results = NUMBER_RESULTS.find(analysis) or NumberResults()
     asked = sum(count.asked for count in results.counts)
-    text = f"numbers of {plural(len(dataset.seen_ranks), 'rank')}: all of {plural(asked, 'check')} hold"
-    return replace(analysis, status="unknown", verdict=text if asked else "numbers were found, and no rule applies")
+    if not asked:
+        return replace(analysis, status="unknown", verdict="numbers were found, and no rule applies")
+    checks = f"{plural(asked, 'check')} {'holds' if asked == 1 else 'hold'}"
+    text = checks if results.distances is not None else f"{checks}; {NEEDS_REFERENCE}"
+    return replace(analysis, status="numbers-ok", verdict=text)
 
 
 @dataclass(frozen=True)
@@ -512,6 +523,9 @@ class _NumberWriter:
         if cause.times > 1:
             last = f", the last one in step {cause.last_step}" if cause.last_step is not None else ""
             yield f"The same is wrong in {plural(cause.times - 1, 'more place')}{last}."
+        if not cause.first.ranks and len(cause.first.candidates) > 1:
+            suspects = ranks_text(cause.first.candidates, LONGEST_RANKS)
+            yield f"The numbers tell of {suspects}, and not which of them is wrong."
         if not cause.first.ranks and not cause.first.candidates:
             yield "The numbers do not tell which member is to blame."
 
@@ -537,7 +551,7 @@ class _NumberWriter:
         noun = {
             "forward": "the input of" if is_input else "the output of",
             "backward": "the gradient at",
-            "optimizer": "the new",
+            "optimizer": "the new" if row["slot"] == "out0" else f"{row['slot']} of",
         }.get(row["site"], "the")
         what = {"forward": "", "backward": "", "optimizer": "parameter "}.get(row["site"], f"{row['site']} ")
         return f"{noun} {what}{row['name'] or ('' if what else 'the model')}".strip()

@@ -30,9 +30,6 @@ from rankscope.features.numbers.rules.named_tensors import (
 from rankscope.features.numbers.rules.number_findings import NumberCause, NumbersJudgement, judge_numbers
 from rankscope.features.numbers.rules.tensor_matching import (
     KEY,
-    LADDER_C,
-    LADDER_K,
-    LADDER_LAYERS,
     LEAST_ROUNDOFFS,
     RESPONSES,
     ComparedTensors,
@@ -46,7 +43,7 @@ from rankscope.features.numbers.rules.tensor_matching import (
 )
 from rankscope.features.numbers.rules.wrong_values import ValueSpread
 from rankscope.schema import Dataset
-from rankscope.text.wording import plural
+from rankscope.text.wording import plural, ranks_text
 
 SAME_SHAPES, SAME_GROUPS = 0.95, 0.5
 """Shares of the named tensors of ranks, and of the groups in use, that two runs of one layout have alike at least."""
@@ -112,17 +109,6 @@ def _layout_notes(found: LayoutComparison, judged: bool) -> Iterator[str]:
         yield f"not compared: {plural(count, 'tensor')} {why}"
     if table.is_empty():
         return
-    known = table.filter(~pl.col("equal") & pl.col("off").is_finite() & (pl.col("ladder") > 0))
-    if known.height:
-        shares = known.with_columns(part=pl.col("off") / pl.col("ladder")).sort("part", descending=True)
-        worst = shares.row(0, named=True)
-        limit = "" if worst["limit"] is None else f", its limit {worst['limit']:.3g}"
-        over = known.filter(pl.col("off") > pl.col("ladder")).height
-        yield (
-            f"as a share of Megatron's bound of gradients, which does not judge here, the largest difference is that "
-            f"of {worst['site']} {worst['name'] or 'the model'} in step {worst['step']}: {worst['off']:.3g}{limit}, "
-            f"the bound {worst['ladder']:.3g}; {plural(over, 'tensor')} {'exceeds' if over == 1 else 'exceed'} it"
-        )
     if not judged:
         yield (
             "only the data, the weights of the first step and constant factors are judged: limits of other differences "
@@ -195,6 +181,11 @@ def compare_numbers(
     if judged:
         responses = [compared_tensors(run, reference).table for run in perturbed]
         found = replace(found, table=_with_limits(found.table, responses))
+    return compare_tables(found, ours, judged)
+
+
+def compare_tables(found: ComparedTensors, ours: Dataset, judged: bool) -> NumbersJudgement:
+    """Where a run first differs, by tensors beside those of its reference; `judged` if they have limits."""
     table = found.table
     schedule, bad = list(_schedule(found)), differing(table, judged)
     differences = [_origin_cause(same, judged, bad.height) for same in difference_origins(found, judged=judged)]
@@ -301,10 +292,22 @@ def _origin_cause(same: Sequence[DifferenceOrigin], judged: bool, differing_coun
         value=float(row["off"]),
         limit=float(row["limit"] or 0.0),
         rows=tuple(int(each.first["row"]) for each in same[1:]),
-        note=f"{where}{f'; {reason}' if reason else ''}; {plural(differing_count, 'tensor')} differ in all",
+        note="; ".join(
+            filter(None, (where, *_other_names(same), reason, f"{plural(differing_count, 'tensor')} differ in all"))
+        ),
         after=None if origin.before is None else int(origin.before["row"]),
     )
     return NumberCause(VARIANT, broken, (broken,), 1, None)
+
+
+def _other_names(same: Sequence[DifferenceOrigin]) -> Iterator[str]:
+    """The names of tensors in which other ranks differ at the same moment."""
+    ranks: dict[str, list[int]] = {}
+    for origin in same:
+        if origin.first["name"] != same[0].first["name"]:
+            ranks.setdefault(str(origin.first["name"]), []).append(int(origin.first["rank"] or 0))
+    for name, members in ranks.items():
+        yield f"{ranks_text(members)} differ{'s' if len(members) == 1 else ''} at the same moment in {name}"
 
 
 def _usual_reason(origin: DifferenceOrigin) -> str:
@@ -335,13 +338,8 @@ def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
     how = "rank by rank" if found.is_ranked else "as whole tensors, with shards merged by their places"
     yield f"{plural(table.height, 'tensor')} compared {how}: {int(table['equal'].sum()):,} are equal {alike}"
     largest = table.filter(~pl.col("equal") & pl.col("off").is_finite()).sort("off", descending=True)
-    form = format_of(largest["dtype"][0]) if largest.height else None
-    if form is not None:
-        ladder = LADDER_K * LADDER_C ** (LADDER_LAYERS + 1) * 2 * form.roundoff
-        yield (
-            f"the largest relative difference is {largest['off'][0]:.3g}; Megatron's bound of gradients, which does "
-            f"not judge here, is {ladder:.3g}"
-        )
+    if largest.height:
+        yield f"the largest relative difference is {largest['off'][0]:.3g}"
     if not judged:
         yield "no limit for differences is known: --perturbed runs of the reference give one"
         return
@@ -382,7 +380,8 @@ def _explained(
     dataset: Dataset, place: int, causes: Sequence[NumberCause], laws: range, known: dict[int, int]
 ) -> dict[int, int]:
     """By place the cause that explains it: a first difference explains what breaks laws behind it. A law that names
-    ranks or is a proof, and breaks in the very operation that first differs, is the root of both."""
+    ranks or is a proof, and breaks in the very operation that first differs, is the root of both, and so is one about
+    a weight that changed before it was used there."""
     first, spread = causes[place], ValueSpread(dataset)
     reached = spread.reached(spread.origins(first.first))
     names = dataset.tensors.select("step", "group", "seq", pl.col("site", "name", "op").cast(pl.String), "peer", "rank")
@@ -396,7 +395,9 @@ def _explained(
         is_same = call == law_call and (call[3] != "p2p" or {peer, rank} == {law_peer, law_rank})
         is_same = is_same and set(law.first.ranks) <= set(first.first.members)
         is_proof = any(RULES[broken.rule].standing == "proof" for broken in law.rules)
-        if is_same and (law.first.ranks or is_proof):
+        # a weight that changed between two steps, on the ranks whose outputs first differ in the step that uses it
+        is_weight = law.variant == "weights-changed" and call[0] == law_call[0] and law.first.ranks == first.first.ranks
+        if is_weight or (is_same and (law.first.ranks or is_proof)):
             return {**dict.fromkeys(explained, at), place: at}
         is_schedule = (first.variant, law.variant) == ("schedule-differs", "schedule-changes")
         if is_schedule or spread.is_after(reached, law.first):

@@ -11,13 +11,13 @@ only with hashes of their own kind, and never added up.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from rankscope.features.numbers.rules.collective_units import EQUAL_OUTPUTS, CollectiveUnits
@@ -269,6 +269,16 @@ def _merged(dataset: Dataset) -> pl.DataFrame:
     return facts.drop("shards", "whole", "known", "place")
 
 
+def sample_pairs(
+    table: pl.DataFrame, ours: Dataset, reference: Dataset
+) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+    """Samples of compared tensors of ranks in both runs, shape (rows, MOST_SAMPLES), and where both have one."""
+    (mine, own), (other, its) = (
+        SampleRows(run).take(table[name]) for run, name in ((ours, "row"), (reference, "other_row"))
+    )
+    return mine, other, spread(own & its)
+
+
 def _samples(fit: pl.DataFrame, ours: SampleRows, reference: SampleRows) -> tuple[Floats, Floats, Floats]:
     """Samples of both runs, and 1.0 where both have one."""
     sampled = spread(fit["held"].to_numpy() & fit["held_other"].to_numpy())
@@ -299,10 +309,6 @@ RESPONSES = 2.0
 """Limit of a difference, as a multiple of the response of the reference to a perturbation of half an epsilon."""
 LEAST_ROUNDOFFS = 4.0
 """The limit is never below this multiple of the unit roundoff."""
-LADDER_K, LADDER_C, LADDER_LAYERS = 4.0, 1.03, 32
-"""The bound k * C**(L + 1 - l) * epsilon of Megatron-LM's test of gradients, of layer l from 0 on. It is shown and does
-not judge; without numbers of layers L is 32 and l is 0."""
-_LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,4})(?:\.|$)")
 
 
 def least_limit(dtypes: pl.Series) -> Floats:
@@ -334,14 +340,6 @@ def sampling_slack(counts: Floats) -> Floats:
     """
     slack: Floats = (1 + 3 / np.sqrt(2 * np.maximum(counts, 1))) / (1 + 3 / np.sqrt(2 * MOST_SAMPLES))
     return slack
-
-
-def ladder(names: pl.Series, dtypes: pl.Series) -> Floats:
-    """Megatron-LM's bound for each tensor, by the number of the layer in its name."""
-    found = [_LAYER.search(name or "") for name in names]
-    layers = np.array([int(match[1]) if match else 0 for match in found], np.float64)
-    count = layers.max(initial=0.0) + 1 if any(found) else float(LADDER_LAYERS)
-    return LADDER_K * LADDER_C ** (count + 1 - layers) * 2 * _roundoffs(dtypes)
 
 
 SINGLE_ROOTS = 8
@@ -379,10 +377,14 @@ def difference_origins(compared: ComparedTensors, *, judged: bool = False) -> li
     for origin in sorted(
         made_here or firsts, key=lambda origin: (origin.first["step"] or 0, origin.first["order"] or 0)
     ):
-        places.setdefault(tuple(origin.first[name] for name in _PLACE), []).append(origin)
+        # of several names at the step of the optimizer none comes before the others: stages hold other ones
+        is_update = origin.first["site"] in _UPDATED and not origin.first["slot"].startswith("in")
+        place = tuple(origin.first[name] for name in _PLACE if not (is_update and name == "name"))
+        places.setdefault(place, []).append(origin)
     return list(places.values())[:SINGLE_ROOTS]
 
 
+_UPDATED = ("gradient", "optimizer")
 _PLACE = ("step", "site", "name", "op", "slot")
 _OPERATION = [name for name in KEY if name not in ("slot", "slice", "occurrence")]
 

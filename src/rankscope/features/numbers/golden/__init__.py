@@ -1,0 +1,1 @@
+"""Golden files: the numbers of a run, small enough for a repository."""
