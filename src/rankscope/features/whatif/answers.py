@@ -37,6 +37,10 @@ EXCESS_SHARE = 0.5
 """A rank whose excess is at least this part of the largest is slow as well."""
 SURELY = 4
 """A rank is slow if its excess is this many times the error of its mean."""
+FEWEST_STEPS, AGAIN = 5, 0.8
+"""It is, too, if it computes longest in this part of so many steps: lengths come to another rank each time."""
+FEWEST_FREE = 4
+"""Fewest degrees of freedom by which the parts of a step tell that error."""
 SLOW_ROUTE = 1.3
 """A route is slow if its transfers take this many times as long as is usual of their kind."""
 MOST_WORKERS = 64
@@ -287,16 +291,42 @@ def _surely_slow(rows: pl.DataFrame) -> pl.DataFrame:
     """
     computing = rows.filter(~pl.col("transfer"))
     batches = computing.group_by("rank", "stage", "step", "micro").agg(pl.col("took_ns", "stage_ns").sum())
-    over = pl.col("took_ns") / pl.col("stage_ns")
-    ranks = batches.filter(pl.col("stage_ns") > 0).group_by("rank", "stage").agg(
-        excess=(pl.col("took_ns") - pl.col("stage_ns")).sum(), mean=over.mean(),
-        error=over.std().fill_null(float("inf")) / pl.len().sqrt(),
+    # of steps that differ for all, as the first and the last, only the others of the stage in the same step tell
+    usual_ns = pl.col("took_ns").sort().get((pl.len() - 1) // 2).over("stage", "step", "micro")
+    batches = batches.with_columns(usual_ns=usual_ns).filter((pl.col("took_ns") > 0) & (pl.col("usual_ns") > 0))
+    over = (pl.col("took_ns") / pl.col("usual_ns")).log()
+    parts = batches.group_by("rank", "stage", "micro").agg(
+        excess=(pl.col("took_ns") - pl.col("stage_ns")).sum(), mean=over.mean(), all=over, times=pl.len(),
+        # by how much the same part of a step varies: that parts differ from each other is no chance
+        variance=over.var() / pl.len(),
     )  # fmt: skip
+    by_part = pl.col("variance").sum().sqrt() / pl.len()
+    overall = pl.col("all").explode().std().fill_null(float("inf")) / pl.col("times").sum().sqrt()
+    free = (pl.col("times") - 1).sum()
+    ranks = parts.group_by("rank", "stage").agg(
+        pl.col("excess").sum(), mean=pl.col("all").explode().mean(),
+        error=pl.when((free >= FEWEST_FREE) & (pl.col("times").min() > 1)).then(by_part).otherwise(overall),
+    )  # fmt: skip
+    ranks = ranks.join(_longest_in(batches), on=["rank", "stage"])
     # alone in its stage, a rank cannot be told from its stage
     usual = pl.col("mean").sort().get((pl.len() - 1) // 2).over("stage")
+    again = (pl.col("steps") >= FEWEST_STEPS) & (pl.col("longest") >= AGAIN * pl.col("steps"))
     return ranks.filter(
-        (pl.len().over("stage") > 1) & (pl.col("excess") > 0) & (pl.col("mean") - usual >= SURELY * pl.col("error"))
+        (pl.len().over("stage") > 1) & (pl.col("excess") > 0)
+        & (again | (pl.col("mean") - usual >= SURELY * pl.col("error")))
+    )  # fmt: skip
+
+
+def _longest_in(batches: pl.DataFrame) -> pl.DataFrame:
+    """rank, stage, steps, longest: in how many steps it computes and in how many it computes longest, or nearly so."""
+    steps = batches.group_by("rank", "stage", "step").agg(pl.col("took_ns").sum())
+    others_ns = pl.col("took_ns").sort().get((pl.len() - 1) // 2).over("stage", "step")
+    longest = (pl.col("took_ns") >= 0.98 * pl.col("took_ns").max().over("stage", "step")) & (
+        pl.col("took_ns") > 1.02 * others_ns
     )
+    return steps.with_columns(longest=longest).group_by("rank", "stage").agg(
+        steps=pl.len(), longest=pl.col("longest").sum()
+    )  # fmt: skip
 
 
 def _slow_ranks(schedule: StepSchedule, levels: _Levels) -> tuple[int, ...]:
