@@ -17,6 +17,7 @@ HANGS = "is what hangs in a job, until it is killed"
 JOB = "is a job, which takes the time it takes; nothing is judged by how long that is"
 ALLOWED = {
     "capture/ranks.py": LOOKS,
+    "capture/test_code_record.py": LOOKS,
     "capture/test_ends.py": "what must not come after the last dump has the time to come; an event has its own time",
     "capture/test_jobs.py": HANGS,
     "capture/test_keeper.py": LOOKS,

@@ -46,7 +46,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 def told(record: CodeRecord, key: str) -> dict[str, Any]:
     """The facts, once the thread that asks git has told one."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while key not in (facts := record.facts(is_first=True)) and time.monotonic() < until:
         time.sleep(0.02)
     return facts

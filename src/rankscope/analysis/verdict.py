@@ -15,7 +15,7 @@ from rankscope.analysis.reliability import Reliability
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.input_kinds import TORCH_TRACE
 from rankscope.schema import Dataset
-from rankscope.schema.tables import AT_STANDSTILL
+from rankscope.schema.tables import AT_STANDSTILL, CODE_SOURCE
 from rankscope.text.wording import plural, ranks_text
 
 MOST_ENDS = 4
@@ -158,7 +158,7 @@ def _noted(findings: Sequence[Finding]) -> Finding | None:
 def _without_logs(dataset: Dataset, findings: Sequence[Finding], warnings: Sequence[Finding]) -> str:
     """The verdict of sidecars, compiler logs or settings alone."""
     ends = _ends(dataset)
-    if ends and dataset.settings.is_empty():
+    if ends and (dataset.settings["source"] == CODE_SOURCE).all():
         return f"only sidecars were found: {ends}"
     if not (logs := _compiler_logs(dataset)).is_empty():
         noted = _noted(findings)

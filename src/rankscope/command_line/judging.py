@@ -44,7 +44,7 @@ def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -
     shell_complete=_view_names,
     metavar="NAME",
     help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, snapshots, model, mesh, "
-    "files, heat, breakdown, path, patterns, collectives, annotations or time.",
+    "files, heat, breakdown, path, patterns, gains, collectives, annotations or time.",
 )
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @source_options.follows

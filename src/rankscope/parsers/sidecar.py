@@ -79,7 +79,7 @@ class Sidecar:
 def sidecar_from(header: dict[str, Any], *_: object) -> Sidecar:
     """The sidecar whose `header()` this is."""
     groups = [SidecarGroup(row[0], row[1], row[2], unpack_members(row[3])) for row in header["groups"]]
-    settings = [(name, value) for name, value in header["settings"]]
+    settings = [(name, value) for name, value in header.get("settings", ())]
     return Sidecar(**{**header, "groups": groups, "settings": settings})
 
 

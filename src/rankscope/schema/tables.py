@@ -212,6 +212,8 @@ SETTINGS = Table(
     file=pl.UInt32,
     line=pl.Int64,
 )
+CODE_SOURCE = "capture"
+"""Source of settings that tell the code of a process, from its sidecar."""
 ENVIRONMENTS = ("environ", "msprobe")
 """Sources of settings that hold the whole environment: an absent variable is unset."""
 
@@ -344,7 +346,7 @@ TRACED = Table(
     in_splits=Column(
         pl.String,
         "of an all_to_all what goes to each member, in order, in rows or elements; JSON text: '[1,3]'; null if parts "
-        "are equal, not told, or so many that the profiler cuts the list",
+        "are equal, not told, or in a list that the profiler cuts",
         holds="ours",
     ),
     out_splits=Column(pl.String, "the same for what comes from each member", holds="ours"),

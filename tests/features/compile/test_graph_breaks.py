@@ -110,7 +110,7 @@ def test_logs_of_dynamo_tell_compilations_recompilations_and_restarts(tmp_path: 
     ]  # fmt: skip
     analysis = of_log(tmp_path, (tmp_path / "job.log").read_text())
     assert "recompiles block (net.py:16) again and again (at least 4 times)" in analysis.verdict
-    assert "Tracing began anew 1 time." in analysis.findings[-1].explanation
+    assert "Tracing started again 1 time." in analysis.findings[-1].explanation
 
 
 def test_a_recompilation_with_its_guard_is_counted_once(tmp_path: Path) -> None:

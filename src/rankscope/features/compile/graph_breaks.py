@@ -109,7 +109,7 @@ def _resumed(facts: Facts) -> str:
 
 
 def _restarts(facts: Facts) -> str:
-    """How often tracing began anew, where a log tells it."""
+    """How often tracing started again, where a log tells it."""
     values = facts.dataset.messages.filter(pl.col("kind") == BREAK)["values"]
     count = sum(orjson.loads(text).get("what") == "restart" for text in values)
-    return f"Tracing began anew {plural(count, 'time')}." if count else ""
+    return f"Tracing started again {plural(count, 'time')}." if count else ""

@@ -132,7 +132,7 @@ def test_a_gradient_norm_that_passes_is_a_note(tmp_path: Path) -> None:
         for at, norm in enumerate(("nan", "3.9", "4.1"))
     )
     analysis = judged(tmp_path, text)
-    assert analysis.verdict.startswith("3 printed steps (50 to 150), nothing wrong seen; ")
+    assert analysis.verdict.startswith("3 printed steps (50 to 150); the gradient norm is nan at step 50, nothing else wrong seen")
     assert [(f.kind, f.severity) for f in analysis.findings] == [("values-not-finite", "info")]
 
 
@@ -149,7 +149,7 @@ def test_the_mean_of_a_progress_bar_is_no_loss(tmp_path: Path) -> None:
         "global_step={at}.0]\n"
     )
     analysis = judged(tmp_path, "".join(bar.format(at=at) for at in range(5, 9)))
-    assert "nothing wrong seen" in analysis.verdict and [f.severity for f in analysis.findings] == ["info"]
+    assert "nothing else wrong seen" in analysis.verdict and [f.severity for f in analysis.findings] == ["info"]
 
 
 def test_a_loss_that_jumps_and_does_not_come_back(tmp_path: Path) -> None:

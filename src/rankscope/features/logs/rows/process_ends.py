@@ -18,14 +18,12 @@ from rankscope.assemble.gathering import RunChoice
 from rankscope.assemble.sources import SourceFile
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.parsers.sidecar import Sidecar
-from rankscope.schema.tables import MESSAGES, SETTINGS
+from rankscope.schema.tables import CODE_SOURCE, MESSAGES, SETTINGS
 
 if TYPE_CHECKING:
     from rankscope.features.logs.read.c10d.known_errors import KnownErrors
 
 KIND = "process-end"
-CODE_SOURCE = "capture"
-"""Source of settings that sidecars tell."""
 END_WORDS = {
     "exit": "came to the end of its program",
     "exception": "an exception ended it",

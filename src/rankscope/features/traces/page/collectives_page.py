@@ -169,13 +169,13 @@ class CollectivesScreen(TablePage[Row]):
         waited = "" if row["waited_ns"] is None else f"; all ranks together waited {duration(row['waited_ns'])}"
         lines.append(line(Span("wait   ", "dim"), skew + waited))
         if row["median_ns"] is None:
-            lines.append(line(Span("a member may be done before another has come: the time says nothing", "dim")))
+            lines.append(line(Span("a member may be done before another has come, so this time is no measure", "dim")))
         return lines
 
     def action_part(self) -> None:
         """Shows the next part that has rows."""
         later = PARTS[PARTS.index(self.part) + 1 :] + PARTS
-        self.part = next(part for part in later if self._rows[part])
+        self.part = next((part for part in later if self._rows[part]), self.part)
         self.fill()
         self.draw_bars()
 

@@ -173,7 +173,7 @@ class _DeviceQueue:
 
 
 def holds_host() -> pl.Expr:
-    """Of `SpanIndex.launched`: whether the call that started the work returned only behind it.
+    """Whether the call that started the work returned only behind it, for each row of `SpanIndex.launched`.
 
     Half of a copy is enough, as calls do not wait for the last chunk of pageable memory. A kernel has to fill most of a
     long call, for a short one may happen to end within its launch.
