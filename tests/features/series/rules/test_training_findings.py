@@ -132,7 +132,9 @@ def test_a_gradient_norm_that_passes_is_a_note(tmp_path: Path) -> None:
         for at, norm in enumerate(("nan", "3.9", "4.1"))
     )
     analysis = judged(tmp_path, text)
-    assert analysis.verdict.startswith("3 printed steps (50 to 150); the gradient norm is nan at step 50, nothing else wrong seen")
+    assert analysis.verdict.startswith(
+        "3 printed steps (50 to 150); the gradient norm is nan at step 50, nothing else wrong seen"
+    )
     assert [(f.kind, f.severity) for f in analysis.findings] == [("values-not-finite", "info")]
 
 

@@ -33,6 +33,8 @@ MOST_SAMPLES = 512
 """Most times at which the activity of the host is sampled."""
 LATE_QUANTILE = 0.9
 """Lateness of at least half of this quantile is explained."""
+LEAST_USUAL = 0.01
+"""Part of the time of kernels, below which the others hardly run them: a ratio of the two tells of no slow device."""
 COUNT_TOLERANCE = 0.1
 """Largest relative difference in the number of kernels that counts as the same work."""
 HOST_PACED_SHARE = 0.1
@@ -238,7 +240,10 @@ def _kernels(lines: dict[int, FileTimeline], here: pl.DataFrame, file: int, othe
     if usually and extra.height and float(table["count"].sum()) > (1 + COUNT_TOLERANCE) * usually:
         times = digits(float(table["count"].sum()) / usually)
         return str(extra["name"][0]), f"it runs {times} times as many kernels as the others"
-    slower = float(table["total"].sum() or 0) / max(float(table["usual"].sum() or 0), 1.0)
+    usual = float(table["usual"].sum() or 0)
+    if usual < LEAST_USUAL * float(table["total"].sum() or 0):
+        return str(table["name"][0]), "it runs kernels that the others do not run there"
+    slower = float(table["total"].sum() or 0) / usual
     return str(table["name"][0]), f"the same kernels take {digits(slower)} times as long"
 
 

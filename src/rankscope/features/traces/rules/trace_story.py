@@ -27,13 +27,15 @@ from rankscope.features.traces.rules.matching import Matching, cluster_windows, 
 from rankscope.features.traces.rules.model import MATCHED, STEPS, Columns, Lateness, TraceAnalysis
 from rankscope.features.traces.rules.range_times import range_table
 from rankscope.features.traces.rules.step_launches import step_tables
-from rankscope.features.traces.rules.trace_tables import recorded_in_dumps, tables_of_all
+from rankscope.features.traces.rules.trace_tables import FileTables, recorded_in_dumps, tables_of_all
 from rankscope.features.traces.rules.traced_collectives import instance_table, traced_costs
 from rankscope.features.traces.rules.window_offset import AGREEMENT_NS
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import plural
 
 MOST_REFUSED = 8
+SHIFTED_SHARE = 0.5
+"""Part of its lateness that a rank computes longer, at least, if its device is the cause."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,41 @@ class TraceStory:
 
     @cached_property
     def late(self) -> list[LateRank]:
-        """Ranks that are late by themselves, the costliest first; each job in the input is judged separately."""
-        return sorted((late for test in self._tests for late in test.late_ranks()), key=lambda late: -late.cost_ns)
+        """Ranks that are late by themselves, the costliest first; each job in the input is judged separately.
+
+        Who meets a late rank in another group does its own work later, beside other collectives than its peers, and
+        seems to work longer there: over whole steps it does not.
+        """
+        late = sorted((late for test in self._tests for late in test.late_ranks()), key=lambda late: -late.cost_ns)
+        kept: list[LateRank] = []
+        for rank in late:
+            if not (any(self._meet(rank.rank, other.rank) for other in kept) and self._is_shifted(rank)):
+                kept.append(rank)
+        return kept
+
+    def _meet(self, rank: int, other: int) -> bool:
+        """Whether two ranks have a group in which they call collectives or send to each other."""
+        groups = self.matches.filter(pl.col("rank").is_in([rank, other])).select("rank", "group").unique()["group"]
+        return bool(groups.is_duplicated().any())
+
+    def _is_shifted(self, late: LateRank) -> bool:
+        """Whether the device of a rank computes in its steps no longer than those of its group, though that is the
+        cause of its lateness."""
+        if self.steps.is_empty() or LatenessExplainer(self.spans, self.joined).explain(late).cause != "compute":
+            return False
+        members = self.joined.filter(pl.col("channel") == late.channel)["rank"].unique()
+        steps = self.tables["steps"].filter(pl.col("rank").is_in(members.implode())).drop_nulls("compute_ns")
+        own = pl.col("rank") == late.rank
+        each = steps.group_by("step").agg(
+            more=pl.col("compute_ns").filter(own).first() - pl.col("compute_ns").filter(~own).median()
+        )
+        more = each["more"].median()
+        return isinstance(more, float) and more < SHIFTED_SHARE * late.median_ns
+
+    @cached_property
+    def tables(self) -> FileTables:
+        """The tables that are made of each file alone."""
+        return tables_of_all(self.spans, self.steps)
 
     @cached_property
     def unsteady(self) -> UnsteadyRank | None:
@@ -188,7 +223,7 @@ class TraceStory:
 
     def analysis(self) -> TraceAnalysis:
         """All results."""
-        offsets, alone = self.clocks.offsets, tables_of_all(self.spans, self.steps)
+        offsets, alone = self.clocks.offsets, self.tables
         rows = self.matches.join(self._numbers, on=MATCH_COLUMNS).with_columns(seq=pl.coalesce("seq", "place"))
         matched = _shaped(rows, MATCHED).sort("match", "rank")
         return TraceAnalysis(
