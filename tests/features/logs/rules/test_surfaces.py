@@ -103,7 +103,7 @@ CASES = {
         '  File "/env/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", line 635, in run\n'
         "    raise RendezvousClosedError()\ntorch.distributed.elastic.rendezvous.api.RendezvousClosedError\n"
         "srun: error: node-1: task 1: Exited with exit code 1\n",
-        "failed", "these logs do not show why",
+        "failed", "the rendezvous was closed (job.log:3); these logs do not show what failed first",
     ),
     "a GPU of the driver": (
         "kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name=python3, GPU has fallen off the bus.\n",
