@@ -90,6 +90,18 @@ def test_other_processes_of_a_host_tell_no_packages_and_ask_no_git(
         (["t.py", "--password", "x y", "--n", "3"], ["t.py", "--password", "(hidden)", "--n", "3"]),
         (["t.py", "--data", "s3://me:pw@host/x"], ["t.py", "--data", "s3://(hidden)@host/x"]),
         (["t.py", "--num_tokens=5", "--keyframes=2"], ["t.py", "--num_tokens=5", "--keyframes=2"]),
+        (
+            ["--api-keys=abc", "--pass=x", "--passphrase", "y"],
+            ["--api-keys=(hidden)", "--pass=(hidden)", "--passphrase", "(hidden)"],
+        ),
+        (["--token", "-abc", "--lr", "1"], ["--token", "(hidden)", "--lr", "1"]),
+        (["-H", "Authorization: Bearer abc"], ["-H", "Authorization: (hidden) (hidden)"]),
+        (['--config={"api_key": "hunter2", "lr": 1}'], ['--config={"api_key": (hidden), "lr": 1}']),
+        (["postgres://u:p/w@h"], ["postgres://(hidden)@h"]),
+        (
+            ["--pad-token", "0", "--eos_token=</s>", "--token-ids", "5"],
+            ["--pad-token", "0", "--eos_token=</s>", "--token-ids", "5"],
+        ),
     ],
 )
 def test_secrets_of_a_command_line_are_not_written(arguments: list[str], shown: list[str]) -> None:
@@ -114,3 +126,25 @@ def test_a_recording_of_numbers_tells_the_code_by_the_same_names(script: Path) -
     assert told["command line"] == "train.py --lr 0.1 --hf-token '(hidden)'"
     assert told.keys() >= {"code file train.py", "code file model.py", "version:small_kernels"}
     assert dict(header_settings({}, {"threads": 1, "code": told})) == {"torch.threads": "1", **told}
+
+
+class Bare:
+    """Stands among modules, and has no attributes."""
+
+    __slots__ = ()
+
+
+class Late:
+    """Would load itself, and fail, if it were asked for an attribute."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise ImportError(name)
+
+
+def test_whatever_stands_among_modules_hides_no_other_one(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = CodeRecord().facts(is_first=False)["files"]
+    later = {name: module for name, module in sys.modules.items() if name == "model"}
+    monkeypatch.delitem(sys.modules, "model")
+    for name, module in {"bare": Bare(), "late": Late(), **later}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    assert CodeRecord().facts(is_first=False)["files"] == known and "model.py" in known

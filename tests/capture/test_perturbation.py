@@ -65,3 +65,17 @@ def test_the_first_model_that_runs_is_perturbed_once() -> None:
     assert list(changes(before, model)) == ["0.weight"]
     model(inputs)
     assert not changes(once, model)
+
+
+def test_a_shard_that_is_empty_here_is_no_reason_to_fail() -> None:
+    model = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(4, 8), "head": torch.nn.Linear(8, 4)})
+    model["embedding"].weight.data = torch.empty(0, 8)
+    before = copy.deepcopy(model)
+    assert capture.perturb(model) == 1 and changes(before["head"], model["head"]) == {}
+
+
+def test_a_model_that_cannot_be_perturbed_runs_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Linear(3, 2, dtype=torch.complex64)
+    perturb_first_model(1)
+    assert model(torch.ones(1, 3, dtype=torch.complex64)).shape == (1, 2)
+    assert "--perturb changed nothing" in caplog.text

@@ -7,6 +7,7 @@ process of a host.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -29,12 +30,19 @@ GIT_LIMIT_S = 10.0
 MOST_DIFF = 64 << 20
 """Bytes of uncommitted changes that are hashed; of more, no hash is noted."""
 _SECRET = re.compile(
-    r"(?:^|[^a-z])(?:\w*secret\w*|\w*passw(?:or)?d\w*|pwd|\w*credentials?|\w*api_?key|\w*access_?key|\w*auth"
-    r"|(?:\w*[_-])?key|\w*token)$",
+    r"(?:^|[^a-z])(?:\w*secret\w*|\w*passw(?:or)?d\w*|\w*passphrase|pass|pwd|\w*cred(?:ential)?s?|\w*api[_-]?keys?"
+    r"|\w*access[_-]?keys?|\w*auth|\w*authorization|(?:\w*[_-])?keys?|\w*tokens?|header)$",
     re.IGNORECASE,
 )
+_TOKENIZER = re.compile(
+    r"(?:pad|eos|bos|unk|sep|cls|mask|max|min|num|new)\w*[_-]tokens?$|tokens?[_-](?:id|ids)$", re.IGNORECASE
+)
+"""Names of options about tokens of text."""
+_NAMED_VALUE = re.compile(r"""(?P<name>[\w-]{1,80})(?P<sign>["']?\s*[:=]\s*)(?![{\[])(?:"[^"]*"|'[^']*'|[^\s,;}&]+)""")
+"""A name with its value inside of an argument, as in JSON or a URL."""
+_SCHEME = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
 """Names of options whose values are not written. A reader hides more of them, by their shapes."""
-_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_LOGIN = re.compile(r"(?<=://)[^@\s]+(?=@)")
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,63}")
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with names of modules
 _command: list[str] = []
@@ -51,15 +59,26 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
     shown, hides = list[str](), False
     for argument in arguments[:MOST_ARGUMENTS]:
         name, equals, _ = argument.partition("=")
-        is_option = argument.startswith("-")
+        # a value may begin with one dash
+        is_option = argument.startswith("--") or (argument.startswith("-") and not hides)
         if hides and not is_option:
             shown.append(HIDDEN)
-        elif equals and _SECRET.search(name):
+        elif equals and _is_secret(name):
             shown.append(f"{name}={HIDDEN}")
         else:
-            shown.append(_LOGIN.sub(HIDDEN, argument)[:LONGEST_ARGUMENT])
-        hides = is_option and not equals and _SECRET.search(name) is not None
+            shown.append(_without_values(argument)[:LONGEST_ARGUMENT])
+        hides = is_option and not equals and _is_secret(name)
     return shown
+
+
+def _is_secret(option: str) -> bool:
+    return _SECRET.search(option) is not None and _TOKENIZER.search(option) is None
+
+
+def _without_values(argument: str) -> str:
+    """An argument without the values of secrets that stand inside of it."""
+    argument = _LOGIN.sub(HIDDEN, _SCHEME.sub(rf"\1 {HIDDEN}", argument))
+    return _NAMED_VALUE.sub(lambda m: m["name"] + m["sign"] + HIDDEN if _is_secret(m["name"]) else m[0], argument)
 
 
 class CodeRecord:
@@ -81,11 +100,13 @@ class CodeRecord:
         script = os.path.abspath(main) if isinstance(main, str) else ""  # noqa: PTH100 - resolve() may hang
         script = "" if script.startswith(_OURS) else script
         if script and len(sys.modules) != self._modules:
-            self._modules = len(sys.modules)
+            count = len(sys.modules)
             self._look(os.path.dirname(script))  # noqa: PTH120 - as the names of modules
+            self._modules = count
         if is_first and script and self._asks.acquire(blocking=False):
             # the lock stays taken: git is asked once
-            threading.Thread(target=self._ask_git, args=(script,), name="rankscope-code", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # no thread can be started at the end of the interpreter
+                threading.Thread(target=self._ask_git, args=(script,), name="rankscope-code", daemon=True).start()
         files = {name: value for name, value in sorted(self._hashes.items()) if value is not None}
         found: dict[str, Any] = {"command": self._arguments, "files": files, **self._git}
         return {**found, "packages": dict(sorted(self._packages.items()))} if is_first else found
@@ -101,13 +122,16 @@ class CodeRecord:
     def _look(self, folder: str) -> None:
         """Hashes new source files below a folder, and notes the versions of new packages."""
         for name, module in list(sys.modules.items()):
-            file = getattr(getattr(module, "__spec__", None), "origin", None)
-            if name == "__main__":
-                file = vars(module).get("__file__")
-            if isinstance(file, str):
-                self._note_file(file, folder)
-            if "." not in name and not name.startswith("_") and len(self._packages) < MOST_PACKAGES:
-                self._note_package(name, module)
+            try:
+                # a module that loads itself late would do so if it were asked for an attribute
+                facts = object.__getattribute__(module, "__dict__")
+                file = facts.get("__file__") if name == "__main__" else getattr(facts.get("__spec__"), "origin", None)
+                if isinstance(file, str):
+                    self._note_file(file, folder)
+                if "." not in name and not name.startswith("_") and len(self._packages) < MOST_PACKAGES:
+                    self._note_package(name, facts)
+            except Exception:  # noqa: BLE001 - anything may stand among modules, and no error here may reach the job
+                continue
 
     def _note_file(self, file: str, folder: str) -> None:
         path = os.path.abspath(file)  # noqa: PTH100 - resolve() may hang
@@ -118,11 +142,11 @@ class CodeRecord:
         if name not in self._hashes and len(self._hashes) < MOST_FILES:
             self._hashes[name] = _file_hash(path)
 
-    def _note_package(self, name: str, module: Any) -> None:
-        if name in self._packages or name in sys.stdlib_module_names or getattr(module, "__spec__", None) is None:
+    def _note_package(self, name: str, facts: dict[str, Any]) -> None:
+        """Notes the version of a package, by the attributes of its module."""
+        if name in self._packages or name in sys.stdlib_module_names or facts.get("__spec__") is None:
             return
-        # a package that loads its parts late would load them if it were asked for an attribute
-        version = vars(module).get("__version__")
+        version = facts.get("__version__")
         if not isinstance(version, str):
             try:
                 version = importlib.metadata.version(name)

@@ -90,12 +90,13 @@ class NumbersRecording:
             # a process of multiprocessing ends without its exit handlers
             multiprocessing.util.Finalize(None, stop, exitpriority=100)
 
-    def _begin_modules(self, model: Any) -> None:
-        """Records the modules of a model that nobody named, from its first forward pass on."""
+    def _begin_modules(self, model: Any, args: Any) -> None:
+        """Records the modules of a model that nobody named, from this first call of it on."""
         self._waiting = None
         with self.session.guarded():
             hooks = self._modules_of(model)
             hooks.install()
+            hooks.begin_call(model, args)
             self._hooks.append(hooks)
             self.declare_parameters(None)
 

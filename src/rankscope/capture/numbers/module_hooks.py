@@ -100,6 +100,12 @@ class ModuleHooks:
                 hook = parameter.register_post_accumulate_grad_hook(partial(self._accumulated, name))
                 self._handles.append(hook)
 
+    def begin_call(self, model: Any, args: Any) -> None:
+        """Takes the call of the model in which the hooks are installed: its own hooks miss the begin of that one."""
+        for name, module in self.names.modules():
+            if module is model:
+                self._before_forward(name, module, args, {})
+
     def remove(self) -> None:
         """Removes the hooks."""
         for handle in self._handles:

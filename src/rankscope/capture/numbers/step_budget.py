@@ -44,7 +44,8 @@ class StepBudget:
         (self._recorded if was_recorded else self._plain).append(now - begun)
         if self._recorded and len(self._plain) > 1:
             plain = statistics.median(self._plain)
-            extra = max(0.0, statistics.median(self._recorded) - plain)
+            # of the few first steps one may compile, and no other one is recorded for long if that counted
+            extra = max(0.0, min(self._recorded) - plain)
             wanted = extra / (self.share * plain) if plain > 0 else LONGEST
             self.interval = SHORTEST
             while self.interval < min(wanted, LONGEST):
