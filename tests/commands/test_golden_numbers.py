@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from rankscope.cli import run
-from rankscope.features.numbers.golden.golden_file import decode_golden
+from rankscope.features.numbers.golden.golden_file import decode_golden, encode_golden
 from tests.numbers_writer import NumbersJob, cast
 
 Captured = pytest.CaptureFixture[str]
@@ -146,7 +148,7 @@ _TENSOR: list[Any] = [[0, 1], 0, "forward", "layers.0", "out0", 0, "f32", [2, 2]
 def test_a_hostile_golden_file_gets_a_clear_message(
     tmp_path: Path, capsys: Captured, change: dict[str, Any], message: str
 ) -> None:
-    file = {"rankscope_golden": 1, "perturbed": 0, "tolerance": {}, "groups": {}, "tensors": [_TENSOR], **change}
+    file = {"rankscope_golden": 1, "perturbed": 0, "tolerance": {}, "groups": [], "tensors": [_TENSOR], **change}
     (tmp_path / "golden.json").write_text(json.dumps(file, separators=(",", ":")))
     assert run(["numbers", model(tmp_path / "a"), "--reference", str(tmp_path / "golden.json")]) == 2
     error = capsys.readouterr().err
@@ -171,3 +173,14 @@ def test_samples_keep_their_bits(tmp_path: Path) -> None:
     read = decode_golden(golden.read_bytes(), "golden").dataset.tensors
     assert read["held"].bitwise_and() == 0b1111110000 and read["samples"].bin.size().unique().to_list() == [24]
     assert read["hash"].null_count() == 0 and read.height == 24
+
+
+def test_groups_of_one_name_keep_their_members(tmp_path: Path) -> None:
+    job = NumbersJob({"dp": [0, 1], "dp2": [2, 3]})
+    for name in ("dp", "dp2"):
+        job.all_reduce(name, [np.ones((2, 2)) * rank for rank in range(2)])
+    dataset = job.dataset()
+    alike = dataset.groups.with_columns(name=pl.lit("dp"), description=pl.lit("dp"))
+    golden = decode_golden(encode_golden(replace(dataset, groups=alike), {}, 0), "golden")
+    told = golden.dataset.tensors.select("rank", "group").unique()
+    assert told["group"].null_count() == 0 and told["group"].n_unique() == 2

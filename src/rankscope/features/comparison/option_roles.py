@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple, cast, get_args
@@ -20,12 +20,43 @@ FORM = TableForm(
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
+CAUSES: Mapping[str, str] = {
+    "seed": "another seed",
+    "initial-values": "other initial values",
+    "data": "other data, or another order of it",
+    "dropout": "another dropout",
+    "batch": "another size of batch",
+    "model": "another model",
+    "precision": "another precision",
+    "lr": "another learning rate",
+    "optimizer": "another optimizer, or other options of it",
+    "optimizer-state": "a resumed run without its optimizer's state",
+    "resume-state": "a restart that did not restore all state: parameters, order of data, or random numbers",
+    "order": "another order of sums: sizes of buckets, number or placement of ranks, algorithm",
+    "kernel": "a kernel that does not repeat, or another kernel",
+    "scale": "gradients of another scale: averaging, clipping, or the divisor of a sum",
+    "event": "an event at that step: a skipped step, a retry, other data from there on",
+    "small-change": "a small real change",
+    "code": "other code",
+    "version": "another version of a package",
+    "world-size": "another number of ranks",
+    "accumulation": "another number of micro-batches in a step",
+    "option": "an option of which nothing else is known",
+    "mesh": "another order of pipeline stages, or another mesh",
+    "slow-rank": "one rank is slow",
+    "data-loader": "the data loader is late",
+    "host-work": "other work of the host before the first collective of a step",
+    "machine": "another speed of the machine or of the code",
+}
+"""Kinds of cause, in words."""
+
+
 class OptionRole(NamedTuple):
     """A group of options with one effect."""
 
     id: str
     role: str
-    """The cause that a change of such an option is: one of `hypotheses.CAUSES`."""
+    """The cause that a change of such an option is: one of `CAUSES`."""
     weight: Weight
     names: re.Pattern[str]
     """It fits the end of a path, from one of its parts on."""
@@ -70,6 +101,8 @@ def _rows(text: str, name: str) -> Iterator[OptionRole]:
         weight = values["weight"] or "option"
         if weight not in get_args(Weight):
             raise TableError(f"{place}: weight '{weight}': there are {', '.join(get_args(Weight))}")
+        if values["role"] not in CAUSES:
+            raise TableError(f"{place}: role '{values['role']}': there are {', '.join(CAUSES)}")
         try:
             pattern = re.compile(rf"(?:.*[._])?(?:{values['pattern']})")
         except re.error as error:

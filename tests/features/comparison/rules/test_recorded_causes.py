@@ -120,6 +120,10 @@ def test_the_table_of_options_knows_trainers_and_takes_rows_of_the_user(
     wrong.write_text("id\trole\tpattern\tweight\nours\tdropout\tblanking\theavy\n")
     monkeypatch.setenv("RANKSCOPE_OPTIONS", str(wrong))
     assert "weight 'heavy'" in (current_roles()[1] or "")
+    unknown = tmp_path / "unknown.tsv"
+    unknown.write_text("id\trole\tpattern\nours\tdatta\tblanking\n")
+    monkeypatch.setenv("RANKSCOPE_OPTIONS", str(unknown))
+    assert "role 'datta'" in (current_roles()[1] or "")
 
 
 def test_commits_are_named_only_where_the_repository_has_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

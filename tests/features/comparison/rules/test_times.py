@@ -59,10 +59,15 @@ def test_a_rank_that_comes_last_to_all_collectives_of_one_run_is_named() -> None
     assert last_ranks(schedules(late, late)) == () == last_ranks(schedules(even, even))
 
 
-def arrivals(last: tuple[int, int]) -> ScheduleRows:
+def test_the_root_of_a_broadcast_that_does_not_wait_is_not_last() -> None:
+    even, late = (arrivals(turn, "broadcast") for turn in ((0, 1), (1, 1)))
+    assert last_ranks(schedules(even, late)) == ()
+
+
+def arrivals(last: tuple[int, int], op: str = "all_reduce") -> ScheduleRows:
     """Two ranks and 40 collectives, in which the ranks of `last` come last in turn, 5 ms behind the other."""
     rows = [
-        {"rank": rank, "record_id": at, "group": 0, "seq": at, "op": "all_reduce", "is_p2p": False, "peer": None,
+        {"rank": rank, "record_id": at, "group": 0, "seq": at, "op": op, "is_p2p": False, "peer": None,
          "duration_ns": 1_000_000 if last[at % 2] == rank else 6_000_000, "started_ns": None, "completed_ns": None}
         for rank in (0, 1) for at in range(40)
     ]  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.analysis.host_stacks import own_frames
-from rankscope.features.comparison.option_roles import option_role
+from rankscope.features.comparison.option_roles import CAUSES, option_role
 from rankscope.features.comparison.rules.model import DETERMINISM, CauseAction, ComparedRun, Hypothesis
 from rankscope.features.comparison.rules.part_words import parting_title
 from rankscope.features.comparison.rules.schedule_comparison import RankParting, ScheduleComparison, ScheduleRows
@@ -35,35 +35,6 @@ from rankscope.text.secrets import HIDDEN
 from rankscope.text.tensors import tensors
 from rankscope.text.wording import duration, ranks_text
 
-CAUSES: Mapping[str, str] = {
-    "seed": "another seed",
-    "initial-values": "other initial values",
-    "data": "other data, or another order of it",
-    "dropout": "another dropout",
-    "batch": "another size of batch",
-    "model": "another model",
-    "precision": "another precision",
-    "lr": "another learning rate",
-    "optimizer": "another optimizer, or other options of it",
-    "optimizer-state": "a resumed run without its optimizer's state",
-    "resume-state": "a restart that did not restore all state: parameters, order of data, or random numbers",
-    "order": "another order of sums: sizes of buckets, number or placement of ranks, algorithm",
-    "kernel": "a kernel that does not repeat, or another kernel",
-    "scale": "gradients of another scale: averaging, clipping, or the divisor of a sum",
-    "event": "an event at that step: a skipped step, a retry, other data from there on",
-    "small-change": "a small real change",
-    "code": "other code",
-    "version": "another version of a package",
-    "world-size": "another number of ranks",
-    "accumulation": "another number of micro-batches in a step",
-    "option": "an option of which nothing else is known",
-    "mesh": "another order of pipeline stages, or another mesh",
-    "slow-rank": "one rank is slow",
-    "data-loader": "the data loader is late",
-    "host-work": "other work of the host before the first collective of a step",
-    "machine": "another speed of the machine or of the code",
-}
-"""Kinds of cause, in words."""
 MOST_SETTINGS = 3
 MOST_FILES = 6
 """Most files of the job's code that are named."""

@@ -262,7 +262,7 @@ class Hypothesis:
     speaks_against: tuple[str, ...]
     experiment: str
     kinds: tuple[str, ...] = ()
-    """The kinds of cause, of `hypotheses.CAUSES`; several are one of them, which nothing recorded tells apart."""
+    """The kinds of cause, of `option_roles.CAUSES`; several are one of them, which nothing recorded tells apart."""
     ranks: tuple[int, ...] = ()
     """The ranks that it names."""
     action: CauseAction | None = None

@@ -45,7 +45,7 @@ class TensorDifference:
     is_root: bool
     """All recorded inputs of the operation are equal: it made the difference."""
     kinds: tuple[str, ...]
-    """Kinds of cause, of `hypotheses.CAUSES`, of which it is one; empty if nothing recorded tells."""
+    """Kinds of cause, of `option_roles.CAUSES`, of which it is one; empty if nothing recorded tells."""
     reason: str
     """The ground of the kinds, as a part of a sentence."""
     is_before_update: bool = False

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rankscope.analysis.arrays import Ints, filled_array
+from rankscope.analysis.signatures import ROOTED_OPS, wire_name
 from rankscope.features.comparison.rules.schedule_comparison import ScheduleComparison, ScheduleRows, stretch_hashes
 from rankscope.features.comparison.rules.series_comparison import STEP_SECONDS
 from rankscope.schema import Dataset
@@ -319,18 +320,30 @@ def last_ranks(found: ScheduleComparison) -> tuple[OwnStraggler, ...]:
 
 
 def _arrivals(run: ScheduleRows) -> pl.DataFrame:
-    """rank, count, last, late: collectives of at least two members, in how many of them the rank comes last, and for
-    how many seconds the others wait for it on average over all."""
+    """rank, count, last, late: collectives that need all of at least two members, in how many of them the rank alone
+    comes last, and for how many seconds the others wait for it on average over all.
+
+    The root of a broadcast, and members of a reduce, leave without waiting for others.
+    """
     ns = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns")).alias("ns")
     call = ["group", "seq"]
-    rows = run.rows.lazy().filter(~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null())
+    rooted = [name for name in run.rows["op"].cast(pl.String).unique() if wire_name(name) in ROOTED_OPS]
+    sizes = pl.DataFrame(
+        [(group.id, len(group.ranks)) for group in run.dataset.group_list],
+        schema={"group": run.rows.schema["group"], "size": pl.UInt32}, orient="row",
+    )  # fmt: skip
+    rows = run.rows.lazy().filter(
+        ~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null() & ~pl.col("op").cast(pl.String).is_in(rooted)
+    )
     timed = rows.select("rank", "group", "seq", ns).filter(pl.col("ns") > 0)
     # after the first ones: ranks begin apart
     later = timed.filter(pl.col("seq").rank("dense").over("rank", "group") > WARM_UP)
     known = later.with_columns(
-        members=pl.len().over(call), first=pl.col("ns") == pl.col("ns").min().over(call),
+        members=pl.len().over(call), least=pl.col("ns") == pl.col("ns").min().over(call),
         wait=(pl.col("ns").max() - pl.col("ns").min()).over(call) / 1e9,
-    ).filter(pl.col("members") > 1)  # fmt: skip
+    ).with_columns(first=pl.col("least") & (pl.col("least").sum().over(call) == 1)).join(
+        sizes.lazy(), on="group", how="left"
+    ).filter((pl.col("members") > 1) & (pl.col("members") == pl.col("size").fill_null(pl.col("members"))))  # fmt: skip
     return (
         known.group_by("rank")
         .agg(

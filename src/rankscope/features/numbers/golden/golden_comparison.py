@@ -8,6 +8,7 @@ their own norm is no measure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,8 @@ from rankscope.text.wording import plural
 MARGIN = 3.0
 """Multiple of the limit beside a recorded run: of thousands of tensors with few samples, one beyond it fails a test,
 and some exceed by a little what two or three runs have shown."""
+
+NO_TOLERANCE = "the golden file has no tolerance: bits must be equal; save it with --perturbed runs to have one"
 
 
 def saved_golden(dataset: Dataset, perturbed: Iterable[Dataset]) -> bytes:
@@ -59,17 +62,13 @@ def judge_golden(dataset: Dataset, golden: GoldenRun) -> NumbersJudgement:
     _refuse_other_layout(dataset, golden.dataset)
     found = _with_distances(compared_tensors(dataset, golden.dataset), dataset, golden.dataset)
     table = found.table.with_columns(limit=_limits(found.table, golden.tolerance))
-    beside = compare_tables(ComparedTensors(table, found.unmatched, found.is_ranked), dataset, bool(golden.tolerance))
-    notes = list(beside.notes)
-    if golden.tolerance:
-        unknown = int(table.filter(~pl.col("equal"))["limit"].null_count())
-        notes += [f"not judged: {plural(unknown, 'tensor')} of a kind without a tolerance"] if unknown else []
-    else:
-        notes = [note for note in notes if "--perturbed" not in note]
-        notes.append("the golden file has no tolerance: bits must be equal; save it with --perturbed runs to have one")
-    return joined_judgement(dataset, judge_numbers(dataset), NumbersJudgement(
-        beside.causes, beside.counts, tuple(notes), beside.marks, beside.distances
-    ))  # fmt: skip
+    compared, has_limits = ComparedTensors(table, found.unmatched, found.is_ranked), bool(golden.tolerance)
+    beside = compare_tables(compared, dataset, has_limits, NO_TOLERANCE)
+    unknown = int(table.filter(~pl.col("equal"))["limit"].null_count()) if has_limits else 0
+    if unknown:
+        note = f"not judged: {plural(unknown, 'tensor')} of a kind without a tolerance"
+        beside = replace(beside, notes=(*beside.notes, note))
+    return joined_judgement(dataset, judge_numbers(dataset), beside)
 
 
 def changed_tensors(dataset: Dataset, golden: GoldenRun) -> tuple[int, int]:

@@ -68,7 +68,8 @@ class GoldenHead(msgspec.Struct, forbid_unknown_fields=True):
     """Number of runs from which the tolerance was learned; 0 where bits must be equal."""
     tolerance: dict[Text, Annotated[float, msgspec.Meta(ge=0)]]
     """Largest difference of each kind of tensor, as a share of its norm."""
-    groups: dict[Text, Ranks]
+    groups: list[tuple[Text, Ranks]]
+    """Name and members: several groups of one name are common, as one of data parallelism for each stage."""
     tensors: Annotated[list[GoldenTensor], msgspec.Meta(max_length=MOST_TENSORS)]
 
 
@@ -101,6 +102,8 @@ def decode_golden(data: bytes, title: str) -> GoldenRun:
         raise ValueError(f"its format {golden.rankscope_golden} is newer than {VERSION}")
     if not golden.tensors:
         raise ValueError("a golden file without tensors")
+    if sum(len(tensor.ranks) for tensor in golden.tensors) > MOST_TENSORS:
+        raise ValueError(f"more than {MOST_TENSORS:,} tensors over all ranks")
     tolerance = {safe_text(kind) or "": limit for kind, limit in golden.tolerance.items() if math.isfinite(limit)}
     return GoldenRun(_dataset(golden, title), tolerance, golden.perturbed)
 
@@ -115,7 +118,7 @@ def _dataset(golden: GoldenHead, title: str) -> Dataset:
     sources = []
     for rank, lines in sorted(rows.items()):
         head: list[dict[str, Any]] = [{"rankscope_numbers": 1, "rank": rank, "world_size": 1 + max(rows)}]
-        head += [{"group": name, "ranks": ranks} for name, ranks in golden.groups.items() if rank in ranks]
+        head += [{"group": name, "ranks": ranks} for name, ranks in golden.groups if rank in ranks]
         text = b"\n".join([*map(msgspec.json.encode, head), *lines, b""])
         try:
             content = decode_numbers(text)
@@ -150,7 +153,7 @@ def encode_golden(dataset: Dataset, tolerance: Mapping[str, float], perturbed: i
     groups = dataset.groups.filter(pl.col("group").is_in(rows["group"].drop_nulls().unique().to_list()))
     names = dict(groups.select("group", "name").iter_rows())
     titles = {number: name or str(number) for number, name in names.items()}
-    members = {titles[number]: list(ranks) for number, ranks in groups.select("group", "ranks").iter_rows()}
+    members = [(titles[number], list(ranks)) for number, ranks in groups.select("group", "ranks").iter_rows()]
     head = {
         "rankscope_golden": VERSION,
         "perturbed": perturbed,

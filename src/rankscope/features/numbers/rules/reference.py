@@ -184,8 +184,12 @@ def compare_numbers(
     return compare_tables(found, ours, judged)
 
 
-def compare_tables(found: ComparedTensors, ours: Dataset, judged: bool) -> NumbersJudgement:
-    """Where a run first differs, by tensors beside those of its reference; `judged` if they have limits."""
+NO_LIMIT = "no limit for differences is known: --perturbed runs of the reference give one"
+
+
+def compare_tables(found: ComparedTensors, ours: Dataset, judged: bool, unjudged: str = NO_LIMIT) -> NumbersJudgement:
+    """Where a run first differs, by tensors beside those of its reference; `judged` if they have limits, else
+    `unjudged` says what gives some."""
     table = found.table
     schedule, bad = list(_schedule(found)), differing(table, judged)
     differences = [_origin_cause(same, judged, bad.height) for same in difference_origins(found, judged=judged)]
@@ -205,7 +209,9 @@ def compare_tables(found: ComparedTensors, ours: Dataset, judged: bool) -> Numbe
         *([RuleCount("RP", table.height - table["limit"].null_count(), beyond)] if judged else []),
     )
     distances = reference_marks(ours, table, [cause.first for cause in causes])
-    return NumbersJudgement(tuple(causes), counts, tuple(_notes(found, judged)), distances=distances)
+    return NumbersJudgement(
+        tuple(causes), counts, tuple(_notes(found, "" if judged else unjudged)), distances=distances
+    )
 
 
 def _with_limits(table: pl.DataFrame, responses: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -328,7 +334,7 @@ def _usual_reason(origin: DifferenceOrigin) -> str:
     return "a kernel that is not deterministic may do that" if small and origin.is_exact else ""
 
 
-def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
+def _notes(found: ComparedTensors, unjudged: str) -> Iterator[str]:
     """Sentences on the comparison as a whole."""
     table = found.table
     if table.is_empty():
@@ -340,8 +346,8 @@ def _notes(found: ComparedTensors, judged: bool) -> Iterator[str]:
     largest = table.filter(~pl.col("equal") & pl.col("off").is_finite()).sort("off", descending=True)
     if largest.height:
         yield f"the largest relative difference is {largest['off'][0]:.3g}"
-    if not judged:
-        yield "no limit for differences is known: --perturbed runs of the reference give one"
+    if unjudged:
+        yield unjudged
         return
     blind = table.filter(pl.col("rolled") <= pl.col("limit")).height
     if blind * 2 > table.height - table["limit"].null_count():
