@@ -1,4 +1,4 @@
-"""Jobs whose traces hold a planted cause: who shares a group with a slow rank is not accused beside it."""
+"""Traces of jobs with a planted cause, and the steps of their calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from benchmarks.whatif_jobs import planned, write
 
 from rankscope.analysis import analyse
 from rankscope.assemble.load import load
+from rankscope.features.traces.rules.model import TRACE_RESULTS
 from rankscope.features.whatif.model import WHAT_IF_RESULTS
+from rankscope.features.whatif.recorded_calls import traced_calls
+from tests.features.traces.read.documents import Event, about, all_reduce, document, kernel, launch, loaded, x
 
 
 @pytest.mark.parametrize("seed", [1001, 1003], ids=["next stage", "tensor parallel peer"])
@@ -20,3 +23,23 @@ def test_a_rank_that_meets_the_slow_one_in_another_group_is_not_accused(seed: in
     assert analysis.culprits == plan.ranks
     first = WHAT_IF_RESULTS.of(analysis).gains[0]
     assert (first.cause, first.ranks) == ("worker", plan.ranks)
+
+
+def test_calls_are_of_the_step_in_which_a_host_issued_them_though_its_device_is_behind(tmp_path: Path) -> None:
+    host_us, device_us, steps = 1_000, 9_000, 6
+    files = {}
+    for rank in range(2):
+        events: list[Event] = []
+        for step in range(steps):
+            begin = step * host_us
+            behind = step * device_us - begin
+            events += [
+                x("user_annotation", f"ProfilerStep#{step}", begin, host_us - 10),
+                launch(begin + 20, 10 * step + 1), kernel("gemm", begin + behind + 50, 8_000, 10 * step + 1),
+                *all_reduce(begin + 100, 10 * step + 2, wait=behind + 8_200 - 100, dur=300),
+            ]  # fmt: skip
+        files[f"rank{rank}.json"] = document(events, about(rank))
+    dataset = loaded(tmp_path, files)
+    calls, steps_known = traced_calls(dataset, TRACE_RESULTS.of(analyse(dataset)))
+    assert steps_known
+    assert calls.group_by("rank", "step").len()["len"].to_list() == [1] * 2 * steps

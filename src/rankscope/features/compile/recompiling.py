@@ -39,7 +39,7 @@ class FunctionPlace:
 
     def __str__(self) -> str:
         """ "block (net.py:6)"."""
-        return f"{self.function} ({self.line})" if self.function else "a function"
+        return (f"{self.function} ({self.line})" if self.path else self.function) or "a function"
 
     @property
     def line(self) -> str:

@@ -74,8 +74,8 @@ def size_rows(dataset: Dataset, costs: CollectiveCosts) -> pl.DataFrame:
 def size_cells(row: dict[str, Any]) -> Cells:
     """A row of `size_rows` as texts, in the order of HEAD."""
     return (
-        row["op"], size_text(row), group_text(row), f"{row['count']:,}", time_text(row["median_ns"]),
-        speed_text(row["busbw"]), time_text(row["skew_ns"]), time_text(row["waited_ns"]),
+        row["op"], size_text(row), group_text(row), f"{row['count']:,}", duration(row["median_ns"]),
+        speed_text(row["busbw"]), duration(row["skew_ns"]), duration(row["waited_ns"]),
         speed_text(row["low"], row["high"]), row["dtype"] or UNKNOWN,
     )  # fmt: skip
 
@@ -88,11 +88,6 @@ def size_text(row: dict[str, Any]) -> str:
 def group_text(row: dict[str, Any]) -> str:
     """The group of a row of `size_rows`, with the number of ranks that were seen if that is a part."""
     return row["of"] if row["ranks"] == row["members"] else f"{row['of']} ({row['ranks']} of {row['members']})"
-
-
-def time_text(ns: int | None) -> str:
-    """A duration, if it is known."""
-    return UNKNOWN if ns is None else duration(ns)
 
 
 def speed_text(*values: float | None) -> str:

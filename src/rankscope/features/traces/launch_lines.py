@@ -44,14 +44,15 @@ def _most(table: pl.DataFrame, column: str, place: str, mean: float) -> str:
 def copy_lines(traces: TraceAnalysis) -> list[str]:
     """The copies that take most time, with what they move in each step, and how fast; none that take little."""
     length = max(int((traces.steps["end_ns"] - traces.steps["start_ns"]).sum()), 1)
-    count = max(traces.steps.height, 1)
+    count = max(traces.steps.height, 1) if traces.has_steps else 1
     table = traces.copies.group_by(pl.col("name").cast(pl.String)).agg(
-        pl.col("bytes", "total_ns").sum(), exact=(pl.col("bytes") / pl.col("speed")).sum(), most=pl.col("most").max()
-    )
+        pl.col("bytes", "total_ns").sum(), most=pl.col("most").max(),
+        exact=(pl.col("bytes") / pl.col("speed")).filter(pl.col("speed") > 0).sum(),
+    )  # fmt: skip
     shown = table.filter(pl.col("total_ns") >= COPY_SHARE * length).sort(-pl.col("total_ns"), "name").head(MOST_COPIES)
     per = "a step" if traces.has_steps else "in all"
     lines = []
-    for name, moved, total, exact, most in shown.iter_rows():
+    for name, moved, total, most, exact in shown.iter_rows():
         speed = f"{moved / exact:.3g} GB/s, the fastest {most:.3g}" if exact else "of unknown speed"
         advice = "; pinned memory is faster (pin_memory=True)" if _PAGEABLE in name else ""
         lines.append(

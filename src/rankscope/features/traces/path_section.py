@@ -27,9 +27,9 @@ NOT_SHOWN = "nothing that the trace shows"
 Cells = tuple[str, ...]
 
 
-def process_text(dataset: Dataset, ranks: Sequence[int], most: int = 8) -> str:
+def process_text(dataset: Dataset, ranks: Sequence[int], width: int = 8) -> str:
     """The traced ranks in words: "ranks 0-3"; "the process" if it has no rank."""
-    return "the process" if dataset.is_rankless else ranks_text(ranks, most)
+    return "the process" if dataset.is_rankless else ranks_text(ranks, width)
 
 
 def ranks_on_path(traces: TraceAnalysis) -> list[Cells]:

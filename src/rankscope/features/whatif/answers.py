@@ -97,7 +97,7 @@ def answers(schedule: StepSchedule, origin: str, accused: tuple[int, ...] = (), 
     mended = graph.step_times(np.stack([np.where(rows, levels.typical, levels.took) for rows in fixed], axis=1))
     shares = (step - mended.mean(axis=0)) / lost if lost > 0 else None
     shown = _named(gains, measured / repeats, {} if schedule.named else LEAST)
-    acquitted = _acquitted(levels, accused, gains) if accused else ()
+    acquitted = bool(accused) and _is_acquitted(levels, accused, gains, shown)
     if accused:
         shown = tuple(g for g in shown if g.cause != "worker" or _is_of(g, accused) == (not acquitted))
     return WhatIf(
@@ -263,21 +263,21 @@ def _gains(schedule: StepSchedule, levels: _Levels, accused: tuple[int, ...], st
             yield replace(gain, step_ns=round(without), share=round(float(1 - without / max(step, 1)), DIGITS))
 
 
-def _acquitted(levels: _Levels, accused: tuple[int, ...], gains: list[Gain]) -> tuple[int, ...]:
-    """The accused ranks if a stage, lengths, a link of theirs, or other ranks cost the job what these do not.
+def _is_acquitted(levels: _Levels, accused: tuple[int, ...], gains: list[Gain], shown: tuple[Gain, ...]) -> bool:
+    """Whether a stage, lengths, a link of theirs, or other ranks cost the job what the accused ranks do not.
 
-    They do if the accused, made as long as their peers, gain nothing, or clearly less.
+    They do if the accused, made as long as their peers, gain nothing, or clearly less, and are not surely slow.
+    `shown` are those of the `gains` that are worth mending.
     """
+    if set(accused) & set(levels.slow["rank"]):
+        return False
     alone = max((gain.share for gain in gains if _is_of(gain, accused)), default=0.0)
-    links = max((g.share for g in gains if g.cause == "link" and set(accused) <= set(g.ranks)), default=0.0)
+    links = max((g.share for g in shown if g.cause == "link" and set(accused) <= set(g.ranks)), default=0.0)
     if links >= max(WORTH, 2 * alone):
-        return accused
-    shared = max((gain.share for gain in gains if gain.cause in ("stage", "sequence")), default=0.0)
-    others = max((gain.share for gain in gains if gain.cause != "launch" and not _is_of(gain, accused)), default=0.0)
-    surely = set(accused) & set(levels.slow["rank"])
-    if surely or others < WORTH:
-        return ()
-    return accused if alone < WORTH or alone < shared else ()
+        return True
+    shared = max((gain.share for gain in shown if gain.cause in ("stage", "sequence")), default=0.0)
+    others = max((gain.share for gain in shown if gain.cause != "launch" and not _is_of(gain, accused)), default=0.0)
+    return others >= WORTH and (alone < WORTH or alone < shared)
 
 
 def _is_of(gain: Gain, accused: tuple[int, ...]) -> bool:

@@ -66,6 +66,6 @@ def slowdown_line(told: WhatIf) -> str:
     """The slowdown, and what it is of."""
     unit = "a step" if told.steps else "what was recorded"
     return (
-        f"{unit} takes {duration(told.step_ns)}, {duration(told.ideal_ns)} if each operation were as long as is "
-        f"typical of its kind: slowdown {told.slowdown:.3f}"
+        f"{unit} takes {duration(told.step_ns)} on average, {duration(told.ideal_ns)} if each operation were as long "
+        f"as is typical of its kind: slowdown {told.slowdown:.3f}"
     )

@@ -27,12 +27,15 @@ class GainsScreen(TablePage[Gain]):
         del dataset
         self.answers, self.reason = WHAT_IF_RESULTS.find(analysis), WHAT_IF_REASON.find(analysis)
 
-    COLUMNS = Columns[Gain](
-        Col(title="gain", cell=lambda gain: Span(f"-{100 * gain.share:.0f} %", "bold"), width=6, right=True),
-        Col(title="cause", cell=lambda gain: gain.cause, width=8),
-        Col(title="a step", cell=lambda gain: span(round(gain.step_ns / (1 - gain.share)), gain.step_ns), width=18),
-        Col(title="without", cell=gain_noun),
-    )
+    def table(self) -> Columns[Gain]:
+        """The columns, with the time of a step as it was recorded."""
+        measured_ns = self.answers.measured_ns if self.answers else 0
+        return Columns[Gain](
+            Col(title="gain", cell=lambda gain: Span(f"-{100 * gain.share:.0f} %", "bold"), width=6, right=True),
+            Col(title="cause", cell=lambda gain: gain.cause, width=8),
+            Col(title="a step", cell=lambda gain: span(measured_ns, gain.step_ns), width=18),
+            Col(title="without", cell=gain_noun),
+        )
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:

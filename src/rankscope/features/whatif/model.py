@@ -73,8 +73,8 @@ class WhatIf:
     """Of the times of forward and backward of one micro batch; None where too few are known."""
     gains: tuple[Gain, ...]
     """Causes that are worth mending, best first."""
-    acquitted: tuple[int, ...] = ()
-    """Ranks that were accused of being late, and that a stage or lengths of sequences explain."""
+    acquitted: bool = False
+    """Whether a stage, lengths of sequences, a link or other ranks explain why the accused ranks are late."""
 
     @property
     def cause(self) -> Gain | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from rankscope.features.traces.rules.device_spans import SpanIndex
+from rankscope.features.traces.rules.device_spans import SpanIndex, step_spans
 from rankscope.features.traces.rules.model import TraceAnalysis
 from rankscope.features.traces.rules.trace_story import pipeline_groups
+from rankscope.features.traces.rules.trace_tables import step_windows
 from rankscope.features.whatif.matched_schedule import CALLS, KERNELS
 from rankscope.schema import Dataset
 
@@ -23,12 +24,11 @@ def traced_calls(dataset: Dataset, traces: TraceAnalysis) -> tuple[pl.DataFrame,
     rows = traces.matched.join(traced, on="row").join(offsets, on="file", how="left").with_columns(
         issued_ns=pl.coalesce("created_ns", "arrived_ns") + pl.col("offset_ns").fill_null(0)
     )  # fmt: skip
-    known = traces.steps.group_by("file").len()["len"].max() or 0
-    rows = _in_steps(rows, traces, "issued_ns")
-    steps_known = bool(known > 1)  # type: ignore[operator]
+    marked = step_spans(dataset)
+    rows = _in_steps(rows, dataset, traces, "issued_ns")
     return with_forms(
         dataset, rows.with_columns(meeting="match"), pipeline_groups(dataset.traced, dataset.group_list)
-    ), steps_known
+    ), marked["step"].n_unique() > 1
 
 
 def with_forms(dataset: Dataset, rows: pl.DataFrame, staged: frozenset[int]) -> pl.DataFrame:
@@ -76,12 +76,19 @@ def traced_kernels(dataset: Dataset, traces: TraceAnalysis, calls: pl.DataFrame)
         )  # fmt: skip
         tables.append(work)
     kernels = pl.concat(tables).with_columns(at=pl.coalesce("issued_ns", "start_ns"))
-    return _in_steps(kernels, traces, "at").select(pl.col(name).cast(kind) for name, kind in KERNELS.items())
+    return _in_steps(kernels, dataset, traces, "at").select(pl.col(name).cast(kind) for name, kind in KERNELS.items())
 
 
-def _in_steps(rows: pl.DataFrame, traces: TraceAnalysis, at: str) -> pl.DataFrame:
-    """`rows` of files with `step`, that in which each was issued, and `begin_ns` of the first step of the file."""
-    steps = traces.steps.select("file", "step", begins="start_ns", ends="end_ns").sort("begins")
+def _in_steps(rows: pl.DataFrame, dataset: Dataset, traces: TraceAnalysis, at: str) -> pl.DataFrame:
+    """`rows` of files with `step`, that in which each was issued, and `begin_ns` of the first step of the file.
+
+    Steps are those of the host, which issues: a device may be a step behind.
+    """
+    windows = step_windows(dataset, step_spans(dataset))
+    offset = pl.col("file").replace_strict(dict(traces.offsets), default=0, return_dtype=pl.Int64)
+    steps = pl.concat(windows.values()).select(
+        "file", "step", begins=pl.col("begin_ns") + offset, ends=pl.col("end_ns") + offset
+    ).sort("begins")  # fmt: skip
     rows = rows.sort(at).join_asof(
         steps, left_on=at, right_on="begins", by="file", strategy="backward", check_sortedness=False
     )

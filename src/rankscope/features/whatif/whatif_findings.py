@@ -58,7 +58,7 @@ def with_what_if(facts: Facts, analysis: Analysis) -> Analysis:
     if dataset.from_step_ops:
         return _of_steps(dataset, analysis, answers)
     cause = answers.cause
-    if accused and set(accused) <= set(answers.acquitted):
+    if answers.acquitted:
         return _acquitted(analysis, answers, late)
     if cause is None or cause.cause in ("worker", "link") or cause.share < CLEAR:
         return analysis
@@ -73,7 +73,12 @@ def _acquitted(analysis: Analysis, answers: WhatIf, late: Sequence[Finding]) -> 
     said = tuple(Evidence(f"{each.title}, which this explains") for each in late)
     finding = replace(finding, severity="warning", id=late[0].id, evidence=(*said, *finding.evidence))
     place = analysis.findings.index(late[0])
-    rest = [each for each in analysis.findings if each not in late]
+    ids = {each.id for each in late}
+    rest = [
+        replace(each, caused_by=finding.id) if each.caused_by in ids else each
+        for each in analysis.findings
+        if each not in late
+    ]
     findings = (*rest[:place], finding, *rest[place:])
     return replace(analysis, findings=findings, verdict=finding.title)
 

@@ -16,7 +16,6 @@ from rankscope.features.traces.collectives_section import (
     size_rows,
     size_text,
     speed_text,
-    time_text,
     wait_lines,
 )
 from rankscope.features.traces.rules.collective_costs import COLLECTIVE_RESULTS, CollectiveCosts
@@ -52,11 +51,11 @@ SIZE_COLUMNS = Columns[Row](
     Col(title="size", cell=size_text, width=10, fits=True, right=True),
     Col(title="of", cell=lambda row: plain(group_text(row)), width=_narrow(10, 26), fits=True),
     Col(title="times", cell=lambda row: f"{row['count']:,}", width=8, fits=True, right=True),
-    Col(title="latency", cell=lambda row: time_text(row["median_ns"]), width=8, fits=True, right=True),
+    Col(title="latency", cell=lambda row: duration(row["median_ns"]), width=8, fits=True, right=True),
     Col(title="busbw", cell=lambda row: speed_text(row["busbw"]), width=10, fits=True, right=True),
-    Col(title="skew", cell=lambda row: time_text(row["skew_ns"]), width=8, fits=True, right=True),
-    Col(title="waited", cell=lambda row: time_text(row["waited_ns"]), width=8, fits=True, right=True),
-    Col(title="most skew", cell=lambda row: time_text(row["most_skew_ns"]), width=9, right=True, since=_WIDE),
+    Col(title="skew", cell=lambda row: duration(row["skew_ns"]), width=8, fits=True, right=True),
+    Col(title="waited", cell=lambda row: duration(row["waited_ns"]), width=8, fits=True, right=True),
+    Col(title="most skew", cell=lambda row: duration(row["most_skew_ns"]), width=9, right=True, since=_WIDE),
     Col(title="80 % in", cell=lambda row: speed_text(row["low"], row["high"]), width=18, right=True, since=_WIDE),
     Col(title="type", cell=lambda row: plain(row["dtype"] or UNKNOWN), width=10, right=True, since=_WIDE),
 )  # fmt: skip
@@ -165,7 +164,7 @@ class CollectivesScreen(TablePage[Row]):
                     f"{speed_text(row['low'], row['high'])}",
                 )
             )
-        skew = f"first to last start {time_text(row['skew_ns'])} (median), at most {time_text(row['most_skew_ns'])}"
+        skew = f"first to last start {duration(row['skew_ns'])} (median), at most {duration(row['most_skew_ns'])}"
         waited = "" if row["waited_ns"] is None else f"; all ranks together waited {duration(row['waited_ns'])}"
         lines.append(line(Span("wait   ", "dim"), skew + waited))
         if row["median_ns"] is None:

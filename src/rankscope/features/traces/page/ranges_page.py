@@ -70,9 +70,10 @@ class RangesScreen(TablePage[Row]):
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether no program named a range."""
+        """Whether no device worked in a range that a program named."""
         del dataset
-        return TRACE_RESULTS.find(analysis) is None or TRACE_RESULTS.of(analysis).ranges.is_empty()
+        traces = TRACE_RESULTS.find(analysis)
+        return traces is None or not (traces.ranges["device_ns"] > 0).any()
 
     def heading(self) -> list[Line]:
         """The kind of rows, what their times are, and the names of the columns."""

@@ -142,8 +142,6 @@ class TraceStory:
     def _is_shifted(self, late: LateRank) -> bool:
         """Whether the device of a rank computes in its steps no longer than those of its group, though that is the
         cause of its lateness."""
-        if self.steps.is_empty() or LatenessExplainer(self.spans, self.joined).explain(late).cause != "compute":
-            return False
         members = self.joined.filter(pl.col("channel") == late.channel)["rank"].unique()
         steps = self.tables["steps"].filter(pl.col("rank").is_in(members.implode())).drop_nulls("compute_ns")
         own = pl.col("rank") == late.rank
@@ -151,7 +149,8 @@ class TraceStory:
             more=pl.col("compute_ns").filter(own).first() - pl.col("compute_ns").filter(~own).median()
         )
         more = each["more"].median()
-        return isinstance(more, float) and more < SHIFTED_SHARE * late.median_ns
+        is_even = isinstance(more, float) and more < SHIFTED_SHARE * late.median_ns
+        return is_even and not self.steps.is_empty() and self._explainer.explain(late).cause == "compute"
 
     @cached_property
     def tables(self) -> FileTables:
@@ -198,8 +197,12 @@ class TraceStory:
     @cached_property
     def causes(self) -> dict[int, Lateness]:
         """By rank the cause of its lateness."""
-        explainer = LatenessExplainer(self.spans, self.joined)
-        return {late.rank: explainer.explain(late) for late in self.late}
+        return {late.rank: self._explainer.explain(late) for late in self.late}
+
+    @cached_property
+    def _explainer(self) -> LatenessExplainer:
+        """Finds the causes of lateness."""
+        return LatenessExplainer(self.spans, self.joined)
 
     @cached_property
     def instances(self) -> pl.DataFrame:
