@@ -84,8 +84,8 @@ def backends_of(dataset: Dataset) -> tuple[str, ...]:
     if not told:
         names = dataset.settings["name"].drop_nulls().unique().to_list()
         told = {backend for backend in known if any(str(n).startswith(f"{backend.upper()}_") for n in names)}
-    texts = dataset.messages["text"].clone()
-    texts = texts.append(dataset.settings.filter(pl.col("name").is_in(["version", "version:nccl"]))["value"])
+    versions = dataset.settings.filter(pl.col("name").is_in(["version", "version:nccl"]))
+    texts = pl.concat([dataset.messages["text"], versions["value"]])
     device = {name for name, words in _WORDS.items() if bool(texts.str.contains(words).any())}
     if not told:
         told = device or set(_of_values(dataset, "layer")) & known

@@ -287,18 +287,15 @@ class ShownSites(ShownOperations):
         marker = self.unit if self.marker is None else self.marker
         cell = self.view.unit_of(self.view.cell_of(self.unit))
         first, last = min(marker, cell), max(marker + 1, cell + self.view.per)
-        lanes = np.arange(len(self.model.ranks), dtype=np.int64)
-        stacks = self.model.dataset.ops["stack_id"]
-        ranks_of: dict[int | None, set[int]] = {}
-        count = 0
-        for lane, rows in zip(lanes.tolist(), self._rows_in(lanes, first, last), strict=True):
-            count += len(rows)
-            if count > MOST_CELLS:
-                break
-            for number in stacks.gather(rows.astype(np.uint32)).to_list():
-                ranks_of.setdefault(number, set()).add(int(self.model.ranks[lane]))
+        parts = self._rows_in(np.arange(len(self.model.ranks), dtype=np.int64), first, last)
+        rows = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        count = len(rows)
         if not count:
             return []
+        ranks = np.repeat(self.model.ranks, [len(part) for part in parts])[:MOST_CELLS]
+        numbers = self.model.dataset.ops["stack_id"].gather(rows[:MOST_CELLS].astype(np.uint32))
+        places = pl.DataFrame({"stack": numbers, "rank": ranks}).group_by("stack", maintain_order=True).agg("rank")
+        ranks_of = {number: set(members) for number, members in places.iter_rows()}
         where = "this column" if last - first == 1 else f"{plural(last - first, 'column')}"
         all_ranks = sorted(set().union(*ranks_of.values()))
         head = f"stacks of {where}, {plural(len(all_ranks), 'rank')}"

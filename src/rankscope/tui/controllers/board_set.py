@@ -22,13 +22,16 @@ class BoardSet:
         """The model without a filter, and the worst code of each column."""
         self.operations = ShownOperations(model)
         self.timed = _timed(model)
-        self.sites: ShownSites | None = None
-        """The lanes of call sites, while they are on the screen."""
         self.shown: LaneBoard = self.operations
         """The board on the screen."""
         if self.timed is not None and model.from_timed:
             self.shown = self.timed
         self.wanted = Filter()
+
+    @property
+    def sites(self) -> ShownSites | None:
+        """The lanes of call sites, while they are on the screen."""
+        return self.shown if isinstance(self.shown, ShownSites) else None
 
     @property
     def all(self) -> list[LaneBoard]:

@@ -52,14 +52,16 @@ class BoardSwitch:
         if model is not self._boards.operations.model or self._boards.sites is not None:
             return
         board.blame(self._boards.shown.finding)
-        self._boards.sites = board
+        if not len(board.model.ranks):
+            self._view.note("no operation of this group has a call site here")
+            return
         self._change(board)
         board.centre(0.6)
         self._view.board_moved()
 
     def end_sites(self) -> bool:
         """Goes back from call sites to states; False if they are not on the screen."""
-        if self._boards.shown is not self._boards.sites:
+        if self._boards.sites is None:
             return False
         self._change(self._boards.operations)
         return True
@@ -71,8 +73,6 @@ class BoardSwitch:
         selection = self._boards.shown.selection
         self._search.end()
         self._boards.shown = board
-        if board is not self._boards.sites:
-            self._boards.sites = None
         self._view.show_board()
         place = place_of_selection(self._boards.whole, selection) if selection is not None else None
         if place is not None:

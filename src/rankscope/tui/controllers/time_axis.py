@@ -76,7 +76,7 @@ class MemoryToggle:
 
     def toggle(self) -> None:
         """Draws the memory of each rank below its lane, or takes it away."""
-        if self._boards.shown is self._boards.sites:
+        if self._boards.sites is not None:
             self._view.note("memory is drawn on the axis of time: t shows it")
             return
         if self._boards.shown.track is not None and not self._boards.shown.has_memory:
