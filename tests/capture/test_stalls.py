@@ -267,9 +267,11 @@ def test_a_call_that_holds_the_lock_of_the_interpreter_hides_nothing(tmp_path: P
     assert run(tmp_path, UNSEEN + START.format(after=0.3) + PLACED + HELD + "os._exit(0)") == 0
     snapshot = of(tmp_path)
     (process,) = [place for place, one in enumerate(snapshot.processes) if one.taken_ns is None]
-    (thread,) = [one for one in snapshot.threads if one.process == process]
+    threads = [one for one in snapshot.threads if one.process == process]
+    functions = [[snapshot.frames[i].function for i in snapshot.stacks[one.stack]] for one in threads]
     assert snapshot.processes[process].tool == AT_STANDSTILL
-    assert [snapshot.frames[i].function for i in snapshot.stacks[thread.stack]] == ["held", "<module>"]
+    # on a busy machine the thread of the capture may stand in it, too
+    thread = threads[functions.index(["held", "<module>"])]
     assert (thread.active, thread.gil) == (True, True)
 
 

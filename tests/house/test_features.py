@@ -24,6 +24,7 @@ KNOWS = {
     "whatif.dump_calls": {"traces.rules.trace_story"},
     "whatif.recorded_calls": {
         "traces.rules.device_spans", "traces.rules.model", "traces.rules.trace_story",
+        "traces.rules.trace_tables",
     },
     "whatif.whatif_findings": {"traces.rules.model"},
 }  # fmt: skip

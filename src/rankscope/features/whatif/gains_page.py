@@ -23,9 +23,10 @@ class GainsScreen(TablePage[Gain]):
     FIND_HINT = "a cause: stage"
 
     def __init__(self, dataset: Dataset, analysis: Analysis, options: ViewOptions | None = None) -> None:
-        super().__init__(options or ViewOptions())
         del dataset
+        # the columns ask for the answers
         self.answers, self.reason = WHAT_IF_RESULTS.find(analysis), WHAT_IF_REASON.find(analysis)
+        super().__init__(options or ViewOptions())
 
     def table(self) -> Columns[Gain]:
         """The columns, with the time of a step as it was recorded."""
