@@ -75,7 +75,7 @@ LEFT_OUT = {
         'ROWS = (FindingKind(name="link-flapped", worst="info", meaning="m"),)',
         "the finding 'link-flapped': there is one of this name already",
     ),
-    "samekey": Broken('ROWS = (ViewKind(name="p", key="x", meaning="m", also="", page="a:B", empty=""),)', "key 'x'"),
+    "notab": Broken('ROWS = (ViewKind(name="p", tab=9, meaning="m", also="", page="a:B", empty=""),)', "tab 9"),
     "reserved": Broken(
         'ROWS = (Feature(name="r", tables=(), settle="reserved:s"),)', "settle is for rows of rankscope's own"
     ),
@@ -192,7 +192,7 @@ def test_doctor_lists_each(capsys: pytest.CaptureFixture[str]) -> None:
         assert checks[f"z-{name} 1.0"]["state"] == "bad" and ALL[name].says in checks[f"z-{name} 1.0"]["value"]
 
 
-PAGE = 'ROWS = (ViewKind(name="lost", key="z", meaning="m", also="", page="lostpage:{}", empty="e"),)\nOTHER = str\n'
+PAGE = 'ROWS = (ViewKind(name="lost", tab=7, meaning="m", also="", page="lostpage:{}", empty="e"),)\nOTHER = str\n'
 
 
 @pytest.mark.parametrize(("page", "says"), [("Missing", "AttributeError"), ("OTHER", "no page with a list")])

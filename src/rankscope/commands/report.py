@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rankscope.schema import Dataset
 
 Format = Literal["text", "markdown", "json", "html"]
-_SUFFIXES: dict[str, Format] = {
+SUFFIXES: dict[str, Format] = {
     ".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html",
 }  # fmt: skip
 
@@ -76,7 +76,7 @@ def render_report(
 
 def format_of(output: str | None) -> Format:
     """The format that the suffix of a file asks for."""
-    return _SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
+    return SUFFIXES.get(PurePath(output or "").suffix.lower(), "text")
 
 
 def _load(source: JobSource) -> tuple[Dataset, Analysis]:

@@ -90,7 +90,8 @@ def show_loaded(load: Load, source: JobSource, report_call: str, **given: Any) -
 def _options(source: JobSource, **given: Any) -> ViewOptions:
     """The options of the screen on a source: it exports, asks for dumps and opens the user's editor."""
     options = options_of_terminal(
-        export=_export, export_traces=_export_traces, pipes=PathPipes(source.paths),
+        exports={name: partial(export_report, form) for name, form in EXPORTS.items()},
+        export_traces=_export_traces, pipes=PathPipes(source.paths),
         export_dir=export_directory(source.paths), given=source.given, **given,
     )  # fmt: skip
     return replace(options, editor_environment=users_variables(), export_repro=_export_repro)
@@ -158,11 +159,17 @@ def answer_keys() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
-def _export(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
-    """Exports the Markdown report; imports the writer only then."""
-    from rankscope.report.markdown import export_markdown
+def export_report(form: report.Format, dataset: Dataset, analysis: Analysis, directory: Path) -> Path:
+    """Writes the report as `findings` with the ending of its form, or the next free name; imports the writer then."""
+    from rankscope.commands.report import SUFFIXES, render_report
+    from rankscope.report.output_files import write_next
 
-    return export_markdown(dataset, analysis, directory)
+    suffix = next(ending for ending, of in SUFFIXES.items() if of == form)
+    return write_next(directory, "findings", render_report(dataset, analysis, form, ascii_only=False), suffix)
+
+
+EXPORTS: dict[str, report.Format] = {"Markdown": "markdown", "HTML": "html", "JSON": "json"}
+"""The forms of a report that the screen writes, by their names there."""
 
 
 def _export_traces(dataset: Dataset, analysis: Analysis, directory: Path) -> Path:

@@ -19,7 +19,7 @@ from rankscope.kinds.features import FEATURES, Feature
 from rankscope.kinds.finding_kinds import FINDINGS, FindingKind
 from rankscope.kinds.functions import GROUP, KindTable, log_failure, names_packages, reason_of
 from rankscope.kinds.input_kinds import INPUTS, InputKind
-from rankscope.kinds.view_kinds import VIEWS, ViewKind
+from rankscope.kinds.view_kinds import TABS, VIEWS, ViewKind
 
 SiteRow = InputKind | FindingKind | Feature | ViewKind
 
@@ -135,10 +135,8 @@ def _checked(row: Any, package: str, before: Sequence[SiteRow]) -> SiteRow:
     same = [other for other in before if type(other) is kind]
     if row.name in allowed.table.ours or row.name in {other.name for other in same}:
         raise _RowError(f"{what}: there is one of this name already")
-    if isinstance(row, ViewKind):
-        views: list[Any] = [*VIEWS.ours.values(), *same]
-        if len(row.key) != 1 or row.key in {view.key for view in views}:
-            raise _RowError(f"{what}: its key {row.key!r} is no letter, or that of another page")
+    if isinstance(row, ViewKind) and row.tab not in TABS:
+        raise _RowError(f"{what}: its tab {row.tab} is none of {', '.join(map(str, TABS))}")
     default = kind(**{name: values[name] for name in (*allowed.calls, *allowed.more)})
     if other := next((name for name in values if values[name] != getattr(default, name)), None):
         raise _RowError(f"{what}: {other} is for rows of rankscope's own")

@@ -1,4 +1,4 @@
-"""Kinds of views beside the lanes, in the order of their menu; and what features add to lanes and detail."""
+"""Tabs, kinds of views beside the lanes in the order of their tabs, and what features add to lanes and detail."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class ViewKind:
     """A view of a job."""
 
     name: str
-    """Its name in the menu, and for `--view`."""
-    key: str
-    """The letter that opens it from the menu."""
+    """Its name in the line of tabs, and for `--view`."""
+    tab: int
+    """The number of its tab, a key of TABS."""
     meaning: str
     also: str
     """Further words that find it in the command palette."""
@@ -28,40 +28,31 @@ class ViewKind:
     """Field of `Dataset` without rows of which it holds nothing; "" where its page knows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TabKind:
+    """A tab of the screen: views that answer the same kind of question."""
+
+    title: str
+    meaning: str
+    also: str
+    """Further words that find it in the command palette."""
+
+
+TABS: dict[int, TabKind] = {
+    3: TabKind(
+        title="stacks", meaning="members of the collective, and stacks of all hosts", also="peers python py-spy threads"
+    ),
+    4: TabKind(title="groups", meaning="process groups, and the mesh of ranks", also="communicator pending missing"),
+    5: TabKind(title="time", meaning="where the time goes", also="traces heat breakdown path gains slow steps"),
+    6: TabKind(title="state", meaning="numbers, memory and the model", also="tensors nan bytes oom parameters"),
+    7: TabKind(title="evidence", meaning="findings in full, logs, settings and files", also="messages errors inputs"),
+}
+"""Tabs beside the verdict (1) and the lanes (2), by the key that opens each; again, it shows the tab's next view."""
+
 VIEWS: KindTable[ViewKind] = KindTable(
     ViewKind(
-        name="findings",
-        key="f",
-        meaning="all findings, in full",
-        also="root cause verdict problems",
-        page="tui.detail.screens.findings_page:FindingsScreen",
-        empty="no finding",
-    ),
-    ViewKind(
-        name="logs",
-        key="l",
-        meaning="log messages, causes first",
-        also="messages errors stdout stderr output",
-        page="features.logs.page.messages_page:MessagesScreen",
-        empty="no logs loaded",
-        fill="give the log files too: rankscope DUMPS LOGS. The best are stdout and stderr of each rank, written with"
-        " NCCL_DEBUG=INFO",
-        table="messages",
-    ),
-    ViewKind(
-        name="groups",
-        key="g",
-        meaning="process groups, the stuck ones first",
-        also="communicators members pending",
-        page="tui.detail.screens.groups_page:GroupsScreen",
-        empty="no process group is known",
-        fill="give flight recorder dumps, which TORCH_FR_BUFFER_SIZE=2000 turns on"
-        " (TORCH_NCCL_TRACE_BUFFER_SIZE before torch 2.10)",
-        table="groups",
-    ),
-    ViewKind(
         name="stacks",
-        key="p",
+        tab=3,
         meaning="Python stacks of all hosts, as a tree",
         also="py-spy hosts threads gil",
         page="features.stacks.hosts_page:HostsScreen",
@@ -71,18 +62,105 @@ VIEWS: KindTable[ViewKind] = KindTable(
         table="threads",
     ),
     ViewKind(
-        name="settings",
-        key="s",
-        meaning="settings and versions that differ",
-        also="environment variables nccl config",
-        page="tui.detail.screens.settings_page:SettingsScreen",
-        empty="no settings loaded",
-        fill="give logs written with NCCL_DEBUG=INFO, or the output of python -m torch.utils.collect_env",
-        table="settings",
+        name="time",
+        tab=3,
+        meaning="stacks over time of all ranks, as a tree",
+        also="flame py-spy record samples",
+        page="features.stacks.shares_page:SharesScreen",
+        empty="no stacks over time",
+        fill="run rankscope stacks --record 30 -o DUMPS on each host, and give the files too",
+    ),
+    ViewKind(
+        name="groups",
+        tab=4,
+        meaning="process groups, the stuck ones first",
+        also="communicators members pending",
+        page="tui.detail.screens.groups_page:GroupsScreen",
+        empty="no process group is known",
+        fill="give flight recorder dumps, which TORCH_FR_BUFFER_SIZE=2000 turns on"
+        " (TORCH_NCCL_TRACE_BUFFER_SIZE before torch 2.10)",
+        table="groups",
+    ),
+    ViewKind(
+        name="mesh",
+        tab=4,
+        meaning="ranks as a grid of dp, pp, tp",
+        also="device topology parallel",
+        page="tui.detail.screens.mesh_page:MeshScreen",
+        empty="no mesh: the groups do not clearly form a grid",
+        fill="give the dumps of all ranks; with rankscope.capture in the job they name all members of each group",
+    ),
+    ViewKind(
+        name="heat",
+        tab=5,
+        meaning="heat map of ranks and steps",
+        also="map traces slow steps profiler",
+        page="features.traces.page.heat_page:HeatScreen",
+        empty="no steps loaded",
+        fill="record with torch.profiler, call prof.step() in each step, and give the traces too:"
+        " rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="breakdown",
+        tab=5,
+        meaning="uses of time of each rank",
+        also="traces compute idle exposed table",
+        page="features.traces.page.breakdown_page:BreakdownScreen",
+        empty="no traces loaded",
+        fill="record with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="path",
+        tab=5,
+        meaning="critical path of each step",
+        also="traces critical longest chain",
+        page="features.traces.page.path_page:PathScreen",
+        empty="no path of a step is known",
+        fill="record with torch.profiler, call prof.step() in each step, and give the traces too:"
+        " rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="gains",
+        tab=5,
+        meaning="gains of mending: what a step would take without one cause",
+        also="what-if slow steps stage sequence link straggler",
+        page="features.whatif.gains_page:GainsScreen",
+        empty="no times of steps are known",
+        fill="record all ranks with torch.profiler, call prof.step() in each step, and give the traces too:"
+        " rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="collectives",
+        tab=5,
+        meaning="collectives by size, waits of ranks, who sends whom",
+        also="bandwidth busbw latency skew all_to_all moe traces",
+        page="features.traces.page.collectives_page:CollectivesScreen",
+        empty="no collective with times on several ranks",
+        fill="record kernels of all ranks with torch.profiler, and give the traces too: rankscope DUMPS TRACES; or set"
+        " TORCH_NCCL_ENABLE_TIMING=1 for dumps",
+    ),
+    ViewKind(
+        name="annotations",
+        tab=5,
+        meaning="GPU time by annotation and module",
+        also="record_function nvtx user_annotation nn.Module traces",
+        page="features.traces.page.ranges_page:RangesScreen",
+        empty="no annotation or module",
+        fill="mark ranges with torch.profiler.record_function, or record with with_modules=True or with_stack=True, and"
+        " give the traces too: rankscope DUMPS TRACES",
+    ),
+    ViewKind(
+        name="patterns",
+        tab=5,
+        meaning="kernels launched again and again",
+        also="traces kernels counters cupti",
+        page="features.traces.page.path_page:PatternScreen",
+        empty="no repeated kernels or counters",
+        fill="record kernels with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
     ),
     ViewKind(
         name="numbers",
-        key="n",
+        tab=6,
         meaning="operations by ranks: numbers that are wrong",
         also="tensors gradients nan reference numerics values",
         page="features.numbers.page.numbers_page:NumbersScreen",
@@ -94,7 +172,7 @@ VIEWS: KindTable[ViewKind] = KindTable(
     ),
     ViewKind(
         name="memory",
-        key="e",
+        tab=6,
         meaning="memory of ranks over time: leaks, full devices",
         also="heat map leak oom allocated reserved peak",
         page="features.memory.page.memory_page:MemoryScreen",
@@ -104,7 +182,7 @@ VIEWS: KindTable[ViewKind] = KindTable(
     ),
     ViewKind(
         name="snapshots",
-        key="a",
+        tab=6,
         meaning="memory snapshots: who holds it, on which rank",
         also="allocations segments fragmentation cuda pickle",
         page="features.memory.page.snapshots_page:SnapshotsScreen",
@@ -115,7 +193,7 @@ VIEWS: KindTable[ViewKind] = KindTable(
     ),
     ViewKind(
         name="model",
-        key="o",
+        tab=6,
         meaning="the model on each rank: sharded, replicated, loose",
         also="parameters buffers gradients optimizer fsdp ddp wrapper placements",
         page="features.model.model_page:ModelScreen",
@@ -123,98 +201,41 @@ VIEWS: KindTable[ViewKind] = KindTable(
         fill="call rankscope.capture.describe(model, optimizer) in the job on each rank, behind the wrappers",
     ),
     ViewKind(
-        name="mesh",
-        key="m",
-        meaning="ranks as a grid of dp, pp, tp",
-        also="device topology parallel",
-        page="tui.detail.screens.mesh_page:MeshScreen",
-        empty="no mesh: the groups do not clearly form a grid",
-        fill="give the dumps of all ranks; with rankscope.capture in the job they name all members of each group",
+        name="findings",
+        tab=7,
+        meaning="all findings, in full",
+        also="root cause verdict problems",
+        page="tui.detail.screens.findings_page:FindingsScreen",
+        empty="no finding",
+    ),
+    ViewKind(
+        name="logs",
+        tab=7,
+        meaning="log messages, causes first",
+        also="messages errors stdout stderr output",
+        page="features.logs.page.messages_page:MessagesScreen",
+        empty="no logs loaded",
+        fill="give the log files too: rankscope DUMPS LOGS. The best are stdout and stderr of each rank, written with"
+        " NCCL_DEBUG=INFO",
+        table="messages",
+    ),
+    ViewKind(
+        name="settings",
+        tab=7,
+        meaning="settings and versions that differ",
+        also="environment variables nccl config",
+        page="tui.detail.screens.settings_page:SettingsScreen",
+        empty="no settings loaded",
+        fill="give logs written with NCCL_DEBUG=INFO, or the output of python -m torch.utils.collect_env",
+        table="settings",
     ),
     ViewKind(
         name="files",
-        key="i",
+        tab=7,
         meaning="input files, and their problems",
         also="inputs dumps unread",
         page="tui.detail.screens.files_page:FilesScreen",
         empty="no file was read",
-    ),
-    ViewKind(
-        name="heat",
-        key="h",
-        meaning="heat map of ranks and steps",
-        also="map traces slow steps profiler",
-        page="features.traces.page.heat_page:HeatScreen",
-        empty="no steps loaded",
-        fill="record with torch.profiler, call prof.step() in each step, and give the traces too:"
-        " rankscope DUMPS TRACES",
-    ),
-    ViewKind(
-        name="breakdown",
-        key="b",
-        meaning="uses of time of each rank",
-        also="traces compute idle exposed table",
-        page="features.traces.page.breakdown_page:BreakdownScreen",
-        empty="no traces loaded",
-        fill="record with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
-    ),
-    ViewKind(
-        name="path",
-        key="c",
-        meaning="critical path of each step",
-        also="traces critical longest chain",
-        page="features.traces.page.path_page:PathScreen",
-        empty="no path of a step is known",
-        fill="record with torch.profiler, call prof.step() in each step, and give the traces too:"
-        " rankscope DUMPS TRACES",
-    ),
-    ViewKind(
-        name="gains",
-        key="w",
-        meaning="gains of mending: what a step would take without one cause",
-        also="what-if slow steps stage sequence link straggler",
-        page="features.whatif.gains_page:GainsScreen",
-        empty="no times of steps are known",
-        fill="record all ranks with torch.profiler, call prof.step() in each step, and give the traces too:"
-        " rankscope DUMPS TRACES",
-    ),
-    ViewKind(
-        name="patterns",
-        key="k",
-        meaning="kernels launched again and again",
-        also="traces kernels counters cupti",
-        page="features.traces.page.path_page:PatternScreen",
-        empty="no repeated kernels or counters",
-        fill="record kernels with torch.profiler, and give the traces too: rankscope DUMPS TRACES",
-    ),
-    ViewKind(
-        name="collectives",
-        key="r",
-        meaning="collectives by size, waits of ranks, who sends whom",
-        also="bandwidth busbw latency skew all_to_all moe traces",
-        page="features.traces.page.collectives_page:CollectivesScreen",
-        empty="no collective with times on several ranks",
-        fill="record kernels of all ranks with torch.profiler, and give the traces too: rankscope DUMPS TRACES; or set"
-        " TORCH_NCCL_ENABLE_TIMING=1 for dumps",
-    ),
-    ViewKind(
-        name="annotations",
-        key="u",
-        meaning="GPU time by annotation and module",
-        also="record_function nvtx user_annotation nn.Module traces",
-        page="features.traces.page.ranges_page:RangesScreen",
-        empty="no annotation or module",
-        fill="mark ranges with torch.profiler.record_function, or record with with_modules=True or with_stack=True, and"
-        " give the traces too: rankscope DUMPS TRACES",
-    ),
-    ViewKind(
-        name="time",
-        key="t",
-        meaning="stacks over time of all ranks, as a tree",
-        also="flame py-spy record samples",
-        page="features.stacks.shares_page:SharesScreen",
-        empty="no stacks over time",
-        fill="run rankscope stacks --record 30 -o DUMPS on each host, and give the files too",
     ),
 )
 """The views by name."""

@@ -28,10 +28,10 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
             raise
 
 
-def write_next(directory: Path, stem: str, content: bytes) -> Path:
-    """Writes a Markdown file `stem.md`, or the next free `stem-2.md`, and returns its path."""
+def write_next(directory: Path, stem: str, content: bytes, ending: str = ".md") -> Path:
+    """Writes a file `stem.md`, or the next free `stem-2.md`, and returns its path."""
     for number in count(1):
-        path = directory / (f"{stem}.md" if number == 1 else f"{stem}-{number}.md")
+        path = directory / (f"{stem}{ending}" if number == 1 else f"{stem}-{number}{ending}")
         try:
             write_new(path, content)
         except FileExistsError:

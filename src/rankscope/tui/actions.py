@@ -11,7 +11,9 @@ from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-Scope = Literal["lanes", "screen", "app"]
+from rankscope.kinds.view_kinds import TABS
+
+Scope = Literal["lanes", "screen", "page", "app"]
 
 
 @dataclass(frozen=True)
@@ -39,125 +41,133 @@ class Action:
 
 
 _DISPLAY = {
-    "question_mark": "?", "slash": "/", "colon": ":", "comma": ",", "full_stop": ".", "plus": "+", "minus": "-",
-    "equals_sign": "=", "number_sign": "#", "escape": "esc", "pageup": "pgup", "pagedown": "pgdn",
-    "shift+left": "shift+left",
+    "question_mark": "?", "slash": "/", "colon": ":", "plus": "+", "minus": "-", "equals_sign": "=",
+    "escape": "esc", "pageup": "pgup", "pagedown": "pgdn",
 }  # fmt: skip
 
 ACTIONS: tuple[Action, ...] = (
-    Action("next_finding", ("n",), "next finding, or next hit while searching", "Findings", "screen", "next"),
-    Action("previous_finding", ("N",), "previous finding, or previous hit while searching", "Findings", "screen"),
-    Action("finding", ("i",), "back to the finding, and its card", "Findings", "screen", "finding",
-           also="root cause verdict summary home"),
-    Action("chain", ("c",), "along the chain: to the rank that this one waits for", "Findings", "screen", "chain",
-           also="blocked by wait"),
-    Action("why", ("W",), "why the rank is accused, or why it is not", "Findings", "screen", "why",
+    Action("verdict", ("1",), "the verdict and its card: back to the finding", "Tabs", "screen",
+           also="finding root cause summary home"),
+    Action("lanes", ("2",), "the lanes, and the operation under the cursor", "Tabs", "screen",
+           also="operations timeline explorer"),
+    *(Action(f"tab_{number}", (str(number),), tab.meaning, "Tabs", "screen", also=tab.also)
+      for number, tab in TABS.items()),
+    Action("next_finding", ("n",), "next finding, hit of the search, or marked place", "Findings", "screen", "next"),
+    Action("previous_finding", ("N",), "previous finding, hit of the search, or marked place", "Findings", "screen"),
+    Action("why", ("w",), "why the rank is accused, or why it is not", "Findings", "screen", "why",
            also="explain reason evidence culprit"),
-    Action("open", ("enter",), "open what is under the cursor: members and stacks", "Findings", "screen", "open",
-           also="details double click"),
-    Action("views", ("v",), "views: findings, logs, settings, groups, mesh, files", "Findings", "screen", "views",
-           also="pages menu"),
-    Action("heat", ("M",), "heat map of ranks and steps, from traces", "Findings", "screen", "map",
-           also="steps profiler slow"),
-    Action("numbers", ("number_sign",), "numbers of operations, and which are wrong", "Findings", "screen", "numbers",
-           also="tensors gradients nan reference numerics values"),
-    Action("up", ("up", "k"), "lane above", "Move", "lanes"),
-    Action("down", ("down", "j"), "lane below", "Move", "lanes"),
-    Action("page_up", ("pageup",), "a page of lanes up", "Move", "lanes"),
-    Action("page_down", ("pagedown",), "a page of lanes down", "Move", "lanes"),
-    Action("top", ("g",), "first lane", "Move", "lanes", shown="g g"),
-    Action("bottom", ("G",), "last lane", "Move", "lanes"),
-    Action("left", ("left", "h"), "one cell to the left", "Move", "lanes"),
-    Action("right", ("right", "l"), "one cell to the right", "Move", "lanes"),
-    Action("page_left", ("shift+left", "H"), "a page to the left", "Move", "lanes"),
-    Action("page_right", ("shift+right", "L"), "a page to the right", "Move", "lanes"),
-    Action("previous_op", ("comma",), "previous operation in the lane", "Move", "lanes"),
-    Action("next_op", ("full_stop",), "next operation in the lane", "Move", "lanes"),
-    Action("begin", ("home",), "start of the run", "Move", "lanes", also="first start"),
-    Action("end", ("end",), "end of the run", "Move", "lanes", also="last newest"),
+    Action("chain", ("c",), "one step along the chain: to the rank that this one waits for", "Findings", "screen",
+           "chain", also="blocked by wait"),
+    Action("open", ("enter",), "open what is under the cursor", "Findings", "screen", "open",
+           also="details members stacks double click"),
+    Action("back", ("escape",), "back: close the page, end the search, drop the filter", "Findings", "screen",
+           also="undo cancel clear reset show all"),
+    Action("up", ("up", "k"), "lane or line above", "Move", "lanes"),
+    Action("down", ("down", "j"), "lane or line below", "Move", "lanes"),
+    Action("left", ("left", "h"), "a cell to the left", "Move", "lanes"),
+    Action("right", ("right", "l"), "a cell to the right", "Move", "lanes"),
+    Action("page_up", ("pageup",), "a page up", "Move", "lanes"),
+    Action("page_down", ("pagedown",), "a page down", "Move", "lanes"),
+    Action("page_left", ("shift+left",), "a page to the left", "Move", "lanes"),
+    Action("page_right", ("shift+right",), "a page to the right", "Move", "lanes"),
+    Action("previous_op", ("ctrl+left",), "previous operation of the lane", "Move", "lanes"),
+    Action("next_op", ("ctrl+right",), "next operation of the lane", "Move", "lanes"),
+    Action("begin", ("home",), "start of the run, or of the list", "Move", "lanes", also="first start"),
+    Action("end", ("end",), "end of the run, or of the list", "Move", "lanes", also="last newest"),
+    Action("top", ("ctrl+home",), "first lane", "Move", "lanes"),
+    Action("bottom", ("ctrl+end",), "last lane", "Move", "lanes"),
     Action("goto", ("colon",), "go to a rank, sequence number, step or time", "Move", "screen", "go to",
            also="jump find seq"),
     Action("next_pane", ("tab",), "next pane", "Move", "screen", also="focus detail scroll"),
-    Action("back", ("escape",), "back: end the search, then the filters", "Move", "screen",
-           also="undo cancel clear reset show all"),
-    Action("zoom_in", ("w", "plus", "equals_sign"), "zoom in", "Zoom", "lanes", also="larger"),
-    Action("zoom_out", ("s", "minus"), "zoom out", "Zoom", "lanes", also="smaller"),
-    Action("zoom_fit", ("0",), "zoom out to the whole run", "Zoom", "lanes", also="fit everything reset"),
-    Action("zoom_selection", ("z",), "zoom to the collective under the cursor, or to what the marker spans", "Zoom",
-           "lanes", also="drag window selection"),
-    Action("zoom_undo", ("Z",), "undo the last zoom", "Zoom", "lanes", also="back"),
-    Action("axis", ("t",), "axis: logical sequence or time", "Show", "screen", "time", also="clock wall"),
-    Action("memory", ("b",), "memory of each rank below its lane, on the axis of time", "Show", "screen",
-           also="bytes allocated reserved gpu samples"),
-    Action("unfold", ("u",), "unfold or fold the lane", "Show", "lanes", "unfold", also="expand collapse"),
-    Action("unfold_all", ("U",), "unfold or fold all lanes", "Show", "lanes", also="expand collapse"),
-    Action("line_up", ("a",), "line up this collective on all ranks; again: next one", "Show", "screen", "line up",
-           also="align"),
-    Action("line_up_back", ("A",), "like a, to the previous rank", "Show", "screen", also="align"),
-    Action("order", ("r",), "order by rank, distance, group, host, stage, look; call sites: one group, all", "Show",
-           "screen", also="sort arrange"),
-    Action("sites", (), "colour by call site: ranks that take different branches", "Show", "screen",
-           shown="ctrl+p site", also="colours stack code line branch diverge spmd function file"),
-    Action("marker", ("m",), "set or remove a marker, to measure distances", "Show", "lanes", also="measure duration"),
-    Action("theme", ("T",), "theme: dark, light, high contrast, the terminal's own", "Show", "app",
-           also="theme colours colors dark light contrast appearance"),
-    Action("follow", ("F",), "follow the newest operations of a watched job", "Watch", "screen",
-           also="live tail"),
-    Action("pause", ("space",), "pause the view of a watched job, or go on", "Watch", "screen",
-           also="freeze stop resume"),
-    Action("ask_dumps", ("D",), "ask the job for dumps, through its trigger pipes", "Watch", "screen",
-           also="collect flight recorder"),
-    Action("step", ("S",), "let each rank of a replay begin its next operation", "Watch", "screen",
-           also="replay single further"),
-    Action("search", ("slash",), "search op, group, rank, function, file, message", "Find", "screen", "find",
+    Action("search", ("slash",), "search: operation, group, rank, function, file, message", "Find", "screen", "find",
            also="find grep look for"),
-    Action("filter_ranks", ("f",), "show only some ranks: 0-7,64", "Find", "screen", "filter",
-           also="filter limit select"),
-    Action("filter_group", ("p",), "process groups, the stuck ones first; enter filters", "Find", "screen", "groups",
-           also="group communicator members pending missing"),
-    Action("filter_op", ("o",), "show only one operation or state", "Find", "screen", also="filter pending state"),
-    Action("export", ("e",), "write the findings to a markdown file", "Out", "screen", "export",
+    Action("filter", ("f",), "filter: ranks, a group, an operation, a state", "Find", "screen", "filter",
+           also="limit select only"),
+    Action("zoom_in", ("plus", "equals_sign"), "zoom in", "Show", "lanes", shown="+", also="larger"),
+    Action("zoom_out", ("minus",), "zoom out", "Show", "lanes", also="smaller"),
+    Action("zoom_fit", ("0",), "zoom out to all", "Show", "lanes", also="fit everything reset"),
+    Action("axis", ("t",), "axis: sequence or time", "Show", "screen", "time", also="clock wall scale"),
+    Action("unfold", ("u",), "unfold or fold the row", "Show", "lanes", "unfold", also="expand collapse"),
+    Action("rows", ("g",), "choose what is shown: rows, order, colours", "Show", "screen", "show",
+           also="order sort columns metric memory call site"),
+    Action("follow", ("F",), "follow the newest operations of a watched job, or pause", "Show", "screen",
+           also="live tail freeze stop resume"),
+    Action("export", ("e",), "write the report: Markdown, HTML or JSON", "Out", "screen", "export",
            also="export save report share"),
-    Action("export_traces", ("E",), "write all traces as one, on one clock, for Perfetto", "Out", "screen",
-           also="export save merge"),
-    Action("export_repro", ("R",), "write a script that replays the job", "Out", "screen",
-           also="repro reproduce again minimal"),
     Action("copy", ("y",), "copy what is under the cursor, and add it to a file", "Out", "screen",
            also="yank clipboard save"),
-    Action("copy_command", ("Y",), "copy the command of the next step, and add it to a file", "Out", "screen",
-           "copy next", also="yank clipboard py-spy next step"),
-    Action("help", ("question_mark",), "all keys", "Out", "app", "help",
-           also="help usage manual legend letters"),
-    Action("command_palette", ("ctrl+p",), "find an action by its name", "Out", "app", shown="ctrl+p",
+    Action("copy_command", ("Y",), "copy the commands to do now, and add them to a file", "Out", "screen",
+           "copy command", also="yank clipboard py-spy next step"),
+    Action("source", ("o",), "open the source of a frame in your editor", "Out", "page", also="edit file line"),
+    Action("command_palette", ("ctrl+p",), "do anything by its name", "Out", "app", shown="ctrl+p",
            also="commands palette"),
-    Action("redraw", ("ctrl+l",), "redraw the screen", "Out", "app", also="refresh repaint"),
+    Action("help", ("question_mark",), "all keys and marks", "Out", "app", "keys",
+           also="help usage manual legend letters"),
     Action("quit", ("q", "ctrl+c"), "quit", "Out", "app", "quit", shown="q", also="exit leave close"),
+    Action("redraw", ("ctrl+l",), "redraw the screen", "Out", "app", also="refresh repaint"),
+    # by name alone
+    Action("zoom_selection", (), "zoom to the collective under the cursor, or to what the marker spans", "By name",
+           "lanes", also="drag window selection"),
+    Action("zoom_undo", (), "undo the last zoom", "By name", "lanes", also="back"),
+    Action("marker", (), "set or remove a marker, to measure distances", "By name", "lanes", also="measure duration"),
+    Action("unfold_all", (), "unfold or fold all rows", "By name", "lanes", also="expand collapse"),
+    Action("line_up", (), "line up this collective on all ranks; again: on the next rank", "By name", "screen",
+           also="align"),
+    Action("line_up_back", (), "line up this collective on the previous rank", "By name", "screen", also="align"),
+    Action("memory", (), "memory of each rank below its lane, on the axis of time", "By name", "screen",
+           also="bytes allocated reserved gpu samples"),
+    Action("sites", (), "colour by call site: ranks that take different branches", "By name", "screen",
+           also="colours stack code line branch diverge spmd function file"),
+    Action("theme", (), "theme: dark, light, high contrast, the terminal's own", "By name", "app",
+           also="theme colours colors dark light contrast appearance"),
+    Action("export_traces", (), "write all traces as one, on one clock, for Perfetto", "By name", "screen",
+           also="export save merge"),
+    Action("export_repro", (), "write a script that replays the job", "By name", "screen",
+           also="repro reproduce again minimal"),
+    Action("pause", (), "pause the view of a watched job at its place, or go on", "By name", "screen",
+           also="freeze stop resume"),
+    Action("ask_dumps", (), "ask the running job for dumps, through its trigger pipes", "By name", "screen",
+           also="collect flight recorder"),
+    Action("step", (), "let each rank of a replay begin its next operation", "By name", "screen",
+           also="replay single further"),
 )  # fmt: skip
-"""All actions, in the order in which the help lists them."""
+"""All actions, in the order in which the help lists them. A key has one meaning, on the lanes and on every page."""
 
 BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 """The actions by their id."""
 FOOTER = (
-    "help", "quit", "next_finding", "views", "export", "numbers", "open", "copy_command", "why", "chain", "finding",
-    "search", "goto", "axis", "unfold", "filter_ranks", "filter_group",
+    "help", "quit", "next_finding", "why", "open", "copy_command", "export", "search", "chain", "axis", "goto",
+    "filter", "unfold", "rows",
 )  # fmt: skip
 """Actions in the footer, the most important first."""
 TRACED_FOOTER = (
-    "help", "quit", "next_finding", "views", "export", "numbers", "line_up", "heat", "finding", "axis", "search",
-    "goto", "why", "unfold", "open",
+    "help", "quit", "next_finding", "why", "rows", "axis", "export", "search", "goto", "unfold", "open", "filter",
 )  # fmt: skip
 """Actions in the footer over the lanes of traces, the most important first."""
-ALONE_FOOTER = ("help", "quit", "next_finding", "views", "export", "numbers", "copy_command", "why", "search", "goto")
+ALONE_FOOTER = ("help", "quit", "next_finding", "open", "export", "copy_command", "search")
 """Actions in the footer where no lanes can be drawn, the most important first."""
+
+
+TAB_KEYS: tuple[tuple[int, str], ...] = ((1, "verdict"), (2, "lanes"), *((number, f"tab_{number}") for number in TABS))
+"""The number of each tab, and the id of its action."""
+
+
+def bound(name: str, does: str, what: str = "", display: str = "") -> Binding:
+    """The keys of an action for a page, where they do the same kind of thing.
+
+    `does` is the page's action, `what` its effect in one or two words; without it the keys stand in no line of keys.
+    """
+    action = BY_ID[name]
+    shown = display or action.display
+    return Binding(",".join(action.keys), does, what, show=bool(what), key_display=shown, id=name)
 
 
 def bindings_for(scope: Scope) -> list[BindingType]:
     """The bindings of a widget or screen."""
     return [
-        Binding(key, call_of(action), action.help, show=False)
+        Binding(",".join(action.keys), call_of(action), action.help, show=False, id=action.id)
         for action in ACTIONS
-        if action.scope == scope and action.id != "command_palette"
-        for key in action.keys
+        if action.scope == scope and action.id != "command_palette" and action.keys
     ]
 
 

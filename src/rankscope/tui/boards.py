@@ -36,7 +36,7 @@ class LaneBoard(RankWindow):
     RULED: ClassVar[int] = 1
     """Lines above the lanes."""
     FILLS: ClassVar[bool] = False
-    """Whether its rows are chosen for all the height there is; then its legend has a line of its own."""
+    """Whether its rows are chosen for all the height there is."""
 
     CARD: ClassVar[bool] = True
     """Whether the detail begins with the card of the finding where the cursor stands at it."""
@@ -133,8 +133,8 @@ class LaneBoard(RankWindow):
         """How reliable the times are, if there are any."""
 
     @abstractmethod
-    def legend(self, present: Codes, width: int) -> str:
-        """The meaning of these codes of cells in at most `width` characters."""
+    def legend(self, present: Codes) -> list[str]:
+        """The meaning of each of these codes of cells, the most important first."""
 
     @abstractmethod
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:

@@ -56,6 +56,38 @@ def parse_ranks(text: str, highest: int) -> frozenset[int]:
     return frozenset(ranks)
 
 
+FILTER_HINT = "0-7,64  group dp_0  all_reduce  pending"
+"""An example of a typed filter."""
+
+
+def parse_filter(text: str, model: Model) -> Filter:
+    """The filter in a line like "0-7,64 dp_0 all_reduce pending": each word is ranks, a group, an operation or a state.
+
+    A group is known by its name or its description, and "group NAME" says that a word is one. ValueError names the
+    word that is none of them.
+    """
+    highest = int(model.ranks.max(initial=0))
+    groups = {name: at for at, group in enumerate(model.dataset.group_list) for name in (group.description, group.name)}
+    letters = {name: number for number, (_, name, _) in enumerate(LETTERS)}
+    wanted, ranks, as_group = Filter(), list[str](), False
+    for word in text.replace("numbers off", "numbers-off").split():
+        if word == "group" and not as_group:
+            as_group = True
+        elif word in groups and (as_group or not _PART.fullmatch(word)):
+            wanted, as_group = replace(wanted, group=groups[word]), False
+        elif as_group:
+            raise ValueError(f"no group is called {word!r}; 4 lists them")
+        elif word.lower() in letters:
+            wanted = replace(wanted, letter=letters[word.lower()])
+        elif word.lower().replace("-", " ") in STATES:
+            wanted = replace(wanted, state=word.lower().replace("-", " "))
+        elif word[0].isdigit():
+            ranks.append(word)
+        else:
+            raise ValueError(f"{word!r} is no rank, group, operation or state ({', '.join(STATES)})")
+    return replace(wanted, ranks=parse_ranks(",".join(ranks), highest)) if ranks else wanted
+
+
 def apply(model: Model, wanted: Filter) -> Model:
     """The part of the model that passes the filter. Ranks with nothing left are not shown."""
     if not wanted:

@@ -1,4 +1,4 @@
-"""The line between lanes and detail, and the line of keys at the bottom."""
+"""The overview, and the rule between lanes and detail."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rankscope.tui.boards import LaneBoard
 from rankscope.tui.filters import Filter, describe
 from rankscope.tui.order import ORDERINGS
 from rankscope.tui.row_window import RankWindow
-from rankscope.tui.styled_text import Span, cut, line
-from rankscope.tui.text_bars import Pane, pane_title, rule
+from rankscope.tui.styled_text import BLANK, cut, line
+from rankscope.tui.text_bars import pane_title, rule
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,20 @@ def lane_words(board: LaneBoard, wanted: Filter, found: Found | None) -> list[st
     if board.marker is not None:
         pieces.append(f"marker {distance(board)}")
     if board.ordering != "rank":
-        pieces.append(f"{ORDERINGS[board.ordering]} (r)")
+        pieces.append(ORDERINGS[board.ordering])
     return [*pieces, *board.clock_words]
 
 
 def joined(words: Sequence[str], *, ascii_only: bool) -> Text:
     """Words about the lanes, between short lines."""
-    return Text((" - " if ascii_only else " \u2500 ").join(words) + " ")
+    return Text((" - " if ascii_only else " \u2500 ").join(words))
 
 
-def status_line(words: Text, legend: Text, width: int, pane: Pane, *, ascii_only: bool) -> Text:
-    """A rule between the panes: their titles, the words about the lanes, and as much of a legend as fits."""
-    across = "-" if ascii_only else "\u2500"
-    end = line(Span(f"{across}", "rule"), pane_title("detail", lit=pane == "detail"))
-    left = line(pane_title("lanes", lit=pane == "lanes"), Span(across, "rule"), " ", words)
-    left = cut(left, width - end.cell_len - 3)
-    fits = left.cell_len + legend.cell_len + end.cell_len + 5 <= width
-    return rule(left, line(" ", legend, " ", end) if legend and fits else end, width, ascii_only=ascii_only)
-
-
-def room_for_legend(words: Text, width: int) -> int:
-    """Columns for a legend in the rule between the panes."""
-    return width - words.cell_len - len("- lanes - ") - len("  - detail -") - 3
+def status_line(title: str, words: Text, width: int, *, lit: bool, ascii_only: bool) -> Text:
+    """The rule below the lanes: the title of the pane below it, and words about the lanes."""
+    left = line(pane_title(title, lit=lit)) if title else BLANK
+    words = cut(words, max(width - left.cell_len - 6, 0))
+    return rule(left, line(" ", words, " "), width, ascii_only=ascii_only, lit=lit)
 
 
 def found_text(found: Found) -> str:

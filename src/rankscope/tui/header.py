@@ -28,31 +28,45 @@ def title_line(
     dataset: Dataset,
     analysis: Analysis,
     width: int,
+    index: int | None = None,
     zone: tzinfo | None = None,
     state: str | None = None,
 ) -> Text:
-    """The input, its size and the state of the job; pieces that do not fit are left out.
+    """The input, its size, the state of the job, how sure the finding `index` is, and its number.
 
-    `state` is the state of a watched job.
+    Pieces that do not fit are left out. `state` is the state of a watched job.
     """
     # logs print the local time of their hosts; the screen shows it as it is
     zone = UTC if zone is None and dataset.from_logs else zone
     status = _status_text(analysis, zone) if state is None else state
     groups = [plural(len(dataset.group_list), "group")] if dataset.group_list else []
     pieces = [*groups, *_gaps(dataset)]
-    # The status is most important; then missing data, then the rest.
+    # The status is most important; then how sure it is, then missing data, then the rest.
     ranks = _ranks_text(dataset)
-    room = width - len(" rankscope " + ranks + status) - 5
+    sure = "" if index is None else _sureness(dataset, analysis, index)
+    room = width - len(" rankscope " + ranks + status + sure) - 5
     must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), _LEAST_ROOT))}  {ranks}".rstrip()
-    room = width - len(must) - len(status) - 3
+    if len(must) + len(status) + len(sure) + 3 > width:
+        sure = ""
+    room = width - len(must) - len(status) - len(sure) - 3
     shown = ""
     for piece in reversed(pieces):
         if len(piece) + 2 <= room:
             shown = f"  {piece}{shown}"
             room -= len(piece) + 2
     text = Text.assemble((must[:LOGO], "head"), (must[LOGO:], "bold"), f"{shown} ")
-    badge = f" {status} " if len(text) + len(status) + 2 <= width else f" {status}"
-    return text.append(badge, STATUSES[analysis.status].face)
+    badge = f" {status} " if len(text) + len(status) + len(sure) + 2 <= width else f" {status}"
+    text.append(badge, STATUSES[analysis.status].face)
+    return text.append(sure.rjust(width - len(text)) if sure else "")
+
+
+def _sureness(dataset: Dataset, analysis: Analysis, index: int) -> str:
+    """How sure a finding is, and its number among all: "sure: high  1/3"; nothing is sure while files are read."""
+    finding = analysis.findings[index]
+    sure = "" if finding.severity == "info" else f"  sure: {finding.confidence}"
+    if dataset.parts.whole_follows:
+        sure = "  still reading"
+    return f"{sure}  {causes_first(analysis).index(index) + 1}/{len(analysis.findings)} "
 
 
 def room_for_state(dataset: Dataset, width: int) -> int:
@@ -95,34 +109,28 @@ def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
     return text
 
 
-def verdict_lines(analysis: Analysis, index: int | None, width: int, *, large: bool = False) -> list[Text]:
-    """The finding on the screen, over at most LINES lines, with its number; the verdict if there is no finding.
-
-    With `large`, it has three lines, and large digits for the culprit.
-    """
+def verdict_lines(analysis: Analysis, index: int | None, width: int) -> list[Text]:
+    """The finding on the screen, over at most LINES lines; the verdict if there is no finding."""
     if index is None or not analysis.findings:
         look, badge_text, text = STATUSES[analysis.status], STATUSES[analysis.status].badge, plain(analysis.verdict)
-        place, culprits = "", ""
+        culprits, strong = "", "bold"
     else:
         finding = analysis.findings[index]
         look, badge_text, text = SEVERITIES[finding.severity], _badge(finding), finding_text(finding)
-        follows = "follows, " if finding.caused_by else ""
-        place = f"  {follows}{causes_first(analysis).index(index) + 1}/{len(analysis.findings)} "
-        culprits = rank_ranges(sorted(finding.culprit_ranks), MOST_DIGITS) if finding.culprit_ranks else ""
-    digits = large_digits(culprits) if large else []
+        badge_text = f"{badge_text}, follows" if finding.caused_by else badge_text
+        culprits = rank_ranges(sorted(finding.culprit_ranks), MOST_NAMED) if finding.culprit_ranks else ""
+        strong = "bold" if finding.root_cause else ""
     head = f" {badge_text} "
-    side = len(head) + (len(digits[0]) + 3 if digits else 0)
-    lines = _wrapped(text, width - side - len(place) - 2)
-    strong = "bold" if index is None or analysis.findings[index].root_cause else ""
-    out = []
-    above = (len(digits) - len(lines)) // 2 if digits else 0
-    for at, words in enumerate([*[""] * above, *lines, *[""] * (len(digits) - len(lines) - above)]):
-        start = Text.assemble(" ", (head, look.face) if not at or digits else " " * len(head))
-        if digits:
-            start = Text.assemble(" ", (head if at == 1 else " " * len(head), look.face), "  ", (digits[at], "bold"))
-        out.append(Text.assemble(start, " " if digits else "", _with_culprit(f" {words}", culprits, strong)))
-    out[0].append(" " * (width - len(out[0]) - len(place)) + place, "dim")
-    return out
+    lines = _wrapped(text, width - len(head) - 3)
+    starts = [(head, look.face), *[(" " * len(head), "")] * (len(lines) - 1)]
+    return [
+        Text.assemble(" ", start, _with_culprit(f" {words}", culprits, strong))
+        for start, words in zip(starts, lines, strict=True)
+    ]
+
+
+MOST_NAMED = 24
+"""Most characters of ranks that stand out in a sentence."""
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -141,38 +149,11 @@ def _with_culprit(words: str, culprits: str, strong: str) -> Text:
     return Text.assemble((words[: at.start()], strong), (at[0], "culprit"), (words[at.end() :], strong))
 
 
-MOST_DIGITS = 9
-"""Most characters of ranks that are shown large."""
-_DIGITS = {
-    "0": ("\u2588\u2580\u2588", "\u2588 \u2588", "\u2588\u2584\u2588"),
-    "1": ("\u2580\u2588 ", " \u2588 ", "\u2584\u2588\u2584"),
-    "2": ("\u2580\u2580\u2588", "\u2588\u2580\u2580", "\u2588\u2584\u2584"),
-    "3": ("\u2580\u2580\u2588", " \u2580\u2588", "\u2584\u2584\u2588"),
-    "4": ("\u2588 \u2588", "\u2580\u2580\u2588", "  \u2588"),
-    "5": ("\u2588\u2580\u2580", "\u2580\u2580\u2588", "\u2584\u2584\u2588"),
-    "6": ("\u2588\u2580\u2580", "\u2588\u2580\u2588", "\u2588\u2584\u2588"),
-    "7": ("\u2580\u2580\u2588", "  \u2588", "  \u2588"),
-    "8": ("\u2588\u2580\u2588", "\u2588\u2580\u2588", "\u2588\u2584\u2588"),
-    "9": ("\u2588\u2580\u2588", "\u2580\u2580\u2588", "\u2584\u2584\u2588"),
-    "-": ("  ", "\u2580\u2580", "  "), ",": ("  ", "  ", "\u259f\u2598"), ".": (" ", " ", "\u2584"),
-}  # fmt: skip
-"""Large digits, three lines each, of blocks and half blocks."""
-
-
-def large_digits(ranks: str) -> list[str]:
-    """Ranks like "3" or "8-15" in large digits, three lines; [] if that is not possible."""
-    if not ranks or not set(ranks) <= set(_DIGITS):
-        return []
-    return [" ".join(_DIGITS[char][row] for char in ranks) for row in range(3)]
-
-
 def finding_text(finding: Finding) -> str:
-    """A finding in one sentence: title, ranks that it holds up, and confidence."""
+    """A finding in one sentence: title, and ranks that it holds up."""
     text = plain(finding.title)
     if finding.blast_radius and "wait" not in text:
-        text += f"; {finding.blast_radius} wait{'s' if finding.blast_radius == 1 else ''}"
-    if finding.confidence != "high" and finding.severity != "info":
-        text += f" ({finding.confidence} confidence)"
+        text += f"; {finding.blast_radius:,} wait{'s' if finding.blast_radius == 1 else ''}"
     return text
 
 

@@ -23,7 +23,7 @@ from rankscope.tui.text_bars import TextBar
 _MARKS = (
     ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),
     ("?", "not known: overwritten, not in the dump, no dump"), ("*", "differs from the operation of the other members"),
-    ("%", "its numbers break a rule, or first differ from a reference; # shows them"),
+    ("%", "its numbers break a rule, or first differ from a reference; 6 shows them"),
     (".", "several completed operations in one cell"), ("-", "an operation goes on (time axis)"),
     ("~", "a pending operation goes on (time axis)"),
 )  # fmt: skip
@@ -33,7 +33,7 @@ _RANK_MARKS = (
 )  # fmt: skip
 _MOUSE = (
     ("click", "cursor to the cell; on the overview: there; on a key below: as if pressed"),
-    ("double click", "as enter"), ("drag", "in the lanes: spans a window, z zooms to it"),
+    ("double click", "as enter"), ("drag", "in the lanes: spans a window to zoom to"),
     ("wheel", "scrolls; with ctrl it zooms"),
 )  # fmt: skip
 Section = tuple[str, int, Sequence[tuple[str, str]]]
@@ -48,7 +48,7 @@ COLUMN = 64
 class HelpScreen(ModalScreen[None]):
     """All keys, those of the view below it first, and the meaning of letters and marks."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "dismiss(None)", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark", "dismiss(None)", show=False)]
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }
     HelpScreen > Vertical { width: 100%; height: 100%; border: solid $primary; padding: 0 1; }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -12,10 +12,10 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import Screen
 
-from rankscope.kinds.view_kinds import VIEWS
+from rankscope.kinds.view_kinds import TABS, VIEWS
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import ACTIONS, Action, Hint, bindings_for, call_of
-from rankscope.tui.controllers.bars import LARGE, Bars
+from rankscope.tui.actions import ACTIONS, TAB_KEYS, Action, Hint, bindings_for, call_of
+from rankscope.tui.controllers.bars import NO_LANES, Bars
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.board_switch import BoardSwitch
 from rankscope.tui.controllers.exports import DumpOffer, Exports
@@ -32,45 +32,44 @@ from rankscope.tui.live.following import Following
 from rankscope.tui.model import Model
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice, ChoiceScreen, Prompt
-from rankscope.tui.text_bars import Pane, PaneFrame, TextBar
+from rankscope.tui.styled_text import Line
+from rankscope.tui.tabs import tabs_line
+from rankscope.tui.text_bars import TextBar
 from rankscope.tui.timeline import Timeline
 from rankscope.tui.worker_messages import Updated, WorkedOut
 
+if TYPE_CHECKING:
+    from rankscope.tui.detail.screens.page import Page, Surroundings
+
 T = TypeVar("T")
-SHARE = 62
-"""Most of the height that lanes of operations take above the detail, in percent."""
+SHARE = 0.62
+"""Most of the height that lanes take above the operation under the cursor."""
+FEWEST_ROWS = 4
+"""Rows of lanes that a long card leaves."""
 WIDE = 120
-"""Columns from which the detail is beside the lanes."""
-TALL = 36
-"""Lines from which the panes of a wide screen have frames."""
+"""Columns from which the detail may stand beside the lanes."""
+BESIDE, BELOW = 0.6, 0.4
+"""Share of the height from which lanes fill it, so that the detail goes beside them; and below which it comes back."""
 
 
 class LanesScreen(Screen[None]):
     """Title, verdict, overview, lanes, detail and keys. Controllers hold the content; this class draws and asks."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (TALL, "-tall"), (LARGE, "-large")]
     AUTO_FOCUS = "#lanes"
     BINDINGS: ClassVar[list[BindingType]] = bindings_for("screen")
     DEFAULT_CSS = """
     LanesScreen {
         #body { height: 1fr; width: 100%; layout: vertical; }
-        #over { height: 1; width: 100%; }
-        #left { height: 62%; width: 100%; }
+        #left { height: 62%; width: 100%; layout: vertical; }
+        #lanes { height: 1fr; }
         #right { height: 1fr; width: 100%; }
+        #detail { margin-left: 1; }
         &.-fills #left { height: 70%; }
         &.-told #left { display: none; }
-        &.-wide #body { layout: horizontal; }
-        &.-wide #left { height: 100%; width: 62%; }
-        &.-wide #right { height: 100%; width: 38%; margin-left: 1; }
-        &.-wide.-told #right { width: 100%; margin-left: 0; }
-        &.-wide.-tall, &.-wide.-large {
-            #left { padding: 1; }
-            #right { padding: 1 2; margin-left: 0; }
-            #status { display: none; }
-        }
-        &.-wide.-large #over { height: 3; padding: 1; }
-        &.-wide.-tall.-told #over, &.-wide.-large.-told #over { display: none; }
+        &.-beside #body { layout: horizontal; }
+        &.-beside #left { height: 100%; width: 62%; }
+        &.-beside #right { height: 100%; width: 38%; }
     }
     """
 
@@ -89,7 +88,7 @@ class LanesScreen(Screen[None]):
         self.memory = MemoryToggle(self, self.boards, self.times)
         news = (self, self.boards, self.search, self.findings)
         self.news = JobNews(*news) if first is None else Following(*news, first)
-        self.bars = Bars(self, self.boards, self.search, self.news)
+        self.bars = Bars(self, self.boards, self.search, self.findings, self.news)
         self.lookup = DetailLookup(self, self.boards, self.findings, self.detail)
         self.pages = Pages(self, self.boards, self.findings, self.switch, self.filters)
         self._then: Callable[[str], None] = self.note
@@ -103,32 +102,29 @@ class LanesScreen(Screen[None]):
         pages = self.pages
         exports = Exports(self, self.boards)
         return {
+            "verdict": self._show_verdict,
+            "lanes": self._show_lanes,
+            **{f"tab_{number}": partial(pages.open_tab, number) for number in TABS},
             "next_finding": partial(self.findings.walk, 1),
             "previous_finding": partial(self.findings.walk, -1),
-            "finding": self.findings.again,
             "chain": self.findings.chain,
             "why": pages.open_why,
-            "open": pages.open_members,
-            "views": pages.choose_view,
-            "heat": pages.opener("heat"),
-            "numbers": pages.opener("numbers"),
+            "open": pages.open,
             "goto": Goto(self, self.boards).ask,
             "next_pane": self.focus_next,
             "back": self._back,
             "axis": self.switch.change_axis,
+            "rows": self._choose_rows,
             "line_up": partial(self.switch.line_up, 1),
             "line_up_back": partial(self.switch.line_up, -1),
-            "order": self.switch.change_order,
             "sites": self.switch.change_colours,
             "memory": self.memory.toggle,
             "follow": self.news.follow,
             "pause": self.news.pause,
             "ask_dumps": DumpOffer(self, self.boards).offer,
             "search": self.search.ask,
-            "filter_ranks": self.filters.ask_ranks,
-            "filter_group": pages.opener("groups"),
-            "filter_op": self.filters.choose_operation,
-            "export": exports.export_findings,
+            "filter": self.filters.ask,
+            "export": exports.choose_export,
             "export_traces": exports.export_traces,
             "export_repro": exports.export_repro,
             "step": exports.step_replay,
@@ -136,21 +132,64 @@ class LanesScreen(Screen[None]):
             "copy_command": exports.copy_command,
         }
 
+    def _show_verdict(self) -> None:
+        self.pages.leave()
+        self.findings.again()
+
+    def _show_lanes(self) -> None:
+        self.pages.leave()
+        if self.boards.has_lanes:
+            self.findings.explore()
+        else:
+            self.note(NO_LANES)
+
+    def open_tab(self, number: int) -> None:
+        """Opens a tab by its number."""
+        self.commands[dict(TAB_KEYS)[number]]()
+
+    def surroundings(self) -> Surroundings:
+        """The main screen as its pages see it."""
+        from rankscope.tui.detail.screens.page import Surroundings
+
+        return Surroundings(self._lines_above, self.open_tab, self.action_command, self._choices)
+
+    def _lines_above(self, page: Page, width: int) -> tuple[Line, Line]:
+        """The title and the tabs over a page."""
+        tab = VIEWS[page.VIEW].tab if page.VIEW else page.TAB
+        return self.bars.title(width), tabs_line(self.pages.tabs(), tab, page.title_text, width)
+
+    def _choose_rows(self) -> None:
+        """Offers what the lanes can show: their order, colours, memory."""
+        ways = self.switch.ways()
+        if self.boards.whole.dataset.memory.height:
+            ways.append(("m", "memory of each rank below its lane", self.memory.toggle))
+        self.choose("show", [Choice(what, key) for key, what, _ in ways], lambda at: ways[at][2]())
+
     def open_view(self, name: str) -> None:
         """Opens a view by its name."""
+        self.pages.leave()
         self.pages.opener(name)()
 
     def choose_action(self) -> None:
         """Lets an action or a view be chosen by its name."""
-        actions = [action for action in ACTIONS if action.id != "command_palette"]
-        doing = [partial(self._do, action) for action in actions]
-        doing += [partial(self.open_view, name) for name in VIEWS]
-        choices = [
-            Choice(f"{action.help}  ({action.display})" if action.keys else action.help, also=action.also)
-            for action in actions
+        choices = self._choices()
+        self.choose("what to do", [choice for choice, _ in choices], lambda index: choices[index][1]())
+
+    def _choices(self) -> list[tuple[Choice, Callable[[], object]]]:
+        """All actions and the views that have data, each with what does it."""
+        actions = [action for action in ACTIONS if action.id != "command_palette" and action.scope != "page"]
+        names = [name for tab in self.pages.tabs() for name in tab.views if name in VIEWS]
+        rows = [VIEWS[name] for name in names]
+        return [
+            *((Choice(_named(action), also=action.also), partial(self._do, action)) for action in actions),
+            *(
+                (
+                    Choice(f"view {row.name}: {row.meaning}  ({row.tab})", also=row.also),
+                    partial(self.open_view, row.name),
+                )
+                for row in rows
+            ),
         ]
-        choices += [Choice(f"view {v.name}: {v.meaning}  (v {v.key})", also=v.also) for v in VIEWS.values()]
-        self.choose("what to do", choices, lambda index: doing[index]())
 
     def _do(self, action: Action) -> None:
         owners = {"app": self.app, "screen": self, "lanes": self.lanes}
@@ -178,22 +217,21 @@ class LanesScreen(Screen[None]):
         """All widgets from top to bottom."""
         # set before the first layout, which would otherwise be made twice
         self.set_class(self.app.size.width >= WIDE, "-wide")
-        self.add_class(
-            next(name for least, name in reversed(self.VERTICAL_BREAKPOINTS) if self.app.size.height >= least)
-        )
         self.watch(self.lanes, "moves", self._moved, init=False)
         yield TextBar("title", self.options, "panel")
         yield TextBar("verdict", self.options, "tint")
-        yield PaneFrame("overview", self.options, TextBar("overview", self.options), id="over")
+        yield TextBar("tabs", self.options)
+        yield TextBar("overview", self.options)
         with Container(id="body"):
-            yield PaneFrame("lanes", self.options, self.lanes, TextBar("status", self.options), id="left")
-            yield PaneFrame("detail", self.options, self.detail, id="right")
+            yield Container(self.lanes, TextBar("legend", self.options), TextBar("status", self.options), id="left")
+            yield Container(self.detail, id="right")
         yield TextBar("keys", self.options, "panel")
 
     def on_mount(self) -> None:
         """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
+        self.call_after_refresh(self.pages.find_tabs)
         if self.options.view or not self.has_class("-watched"):
             # a page over the lanes holds back the updates of a watched job
             self.call_after_refresh(self.pages.open_first)
@@ -233,7 +271,7 @@ class LanesScreen(Screen[None]):
 
     @on(Timeline.Spanned)
     def _spanned(self) -> None:
-        self.note("z zooms to this window; m at its end removes the marker")
+        self.note("ctrl+p, zoom: zooms to this window; ctrl+p, marker: removes it")
 
     @on(events.ScreenResume)
     def _resumed(self) -> None:
@@ -241,39 +279,74 @@ class LanesScreen(Screen[None]):
 
     def _moved(self) -> None:
         """Tells the controllers that the cursor or the window of the lanes has moved."""
+        self.lookup.set_heads()
         self._fit_lanes()
+        self.draw_head()
         self.draw_lines()
         self.lookup.moved()
         self.news.moved()
 
     def _fit_lanes(self) -> None:
-        """Leaves rows that the lanes do not need to the detail below them; they come back with the next rows.
+        """Gives the lanes the rows that they need, and the rest to the detail; rows that fill the height go beside it.
 
         The lanes shrink only where a finding is shown, so nothing jumps while one scrolls.
         """
         findings, board = self.findings, self.boards.shown
         fresh = findings.at_finding or board.finding is None
-        if fresh and self.boards.has_lanes and self.room > 0 and board.settle(self.room // self.lanes.lines_of_row):
+        if not self.boards.has_lanes or not self.body_height:
+            return
+        self._arrange()
+        if fresh and self.room > 0 and board.settle(self.room // self.lanes.lines_of_row):
             self.lanes.changed()
             return
         left = self.query_one("#left").styles.inline
-        if self.has_class("-wide") or self.has_class("-fills") or not self.boards.has_lanes:
+        if self.is_beside or self.has_class("-fills"):
             # the rows are chosen for the height that is there
             left.clear_rule("height")
             return
-        beside = self.lanes.ruled + self.bar("status").size.height
         before = left.height.value if left.height is not None else 0
-        need = board.count * self.lanes.lines_of_row + beside
-        height = min(self.room + beside, need if findings.at_finding else max(need, int(before)))
+        need = board.count * self.lanes.lines_of_row + self._around_lanes
+        height = min(self.room + self._around_lanes, need if findings.at_finding else max(need, int(before)))
         if self.room > 0 and height != before:
             self.query_one("#left").styles.height = height
+
+    def _arrange(self) -> None:
+        """Puts the detail beside the lanes where their rows fill the height of a wide screen, else below them."""
+        board, height = self.boards.shown, self.body_height
+        rows = height if board.FILLS else board.count * self.lanes.lines_of_row
+        share = (BELOW if self.is_beside else BESIDE) * height
+        self.set_class(self.has_class("-wide") and rows > share, "-beside")
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether the detail stands beside the lanes."""
+        return self.has_class("-beside")
+
+    @property
+    def body_height(self) -> int:
+        """Lines for lanes and detail; 0 before the first layout."""
+        return self.query_one("#body").size.height
+
+    @property
+    def room_of_lanes(self) -> int:
+        """Columns of the lanes and of the lines below them."""
+        return self.query_one("#left").size.width or self.size.width
+
+    @property
+    def _around_lanes(self) -> int:
+        """Lines of the ruler above the lanes, and of legend and rule below them."""
+        return self.lanes.ruled + sum(max(self.bar(name).size.height, 1) for name in ("legend", "status"))
 
     @property
     def room(self) -> int:
         """The most rows that lanes may take; 0 before the first layout."""
-        if self.has_class("-wide") or self.has_class("-fills"):
-            return max(self.query_one("#left").size.height - self.lanes.ruled - self.bar("status").size.height, 0)
-        return max(self.query_one("#body").size.height * SHARE // 100 - self.lanes.ruled - 1, 0)
+        if self.is_beside or self.has_class("-fills"):
+            return max(self.query_one("#left").size.height - self._around_lanes, 0)
+        whole = self.body_height - self._around_lanes
+        if not self.findings.at_finding:
+            return max(int(self.body_height * SHARE) - self._around_lanes, 0)
+        card = self.detail.card_height(self.size.width - 1)
+        return max(whole - card, min(FEWEST_ROWS, self.boards.shown.count), 0)
 
     @property
     def detail_is_due(self) -> bool:
@@ -300,19 +373,10 @@ class LanesScreen(Screen[None]):
         """One of the lines of text."""
         return self.query_one(f"#{name}", TextBar)
 
-    def frame(self, name: str) -> PaneFrame:
-        """One of the panes."""
-        return self.query_one(f"#{name}", PaneFrame)
-
     @property
     def main_pane(self) -> Timeline | DetailPane:
         """The pane with the keys unless another is chosen: the lanes, or the detail where no lanes can be drawn."""
         return self.lanes if self.boards.has_lanes else self.detail
-
-    @property
-    def pane(self) -> Pane:
-        """The pane with the keys."""
-        return "lanes" if self.lanes.has_focus else "detail" if self.detail.has_focus else ""
 
     @property
     def present(self) -> Codes:
@@ -329,8 +393,10 @@ class LanesScreen(Screen[None]):
         self.set_class(self.boards.shown.FILLS, "-fills")
         alone = not self.boards.has_lanes
         changes = alone != self.has_class("-told")
+        self.call_after_refresh(self.pages.find_tabs)
         self.set_class(alone, "-told")
         self.detail.stands_alone(alone)
+        self.lookup.set_heads()
         self.lanes.show(self.boards.shown)
         self.memory.renew()
         self._fit_lanes()
@@ -339,24 +405,35 @@ class LanesScreen(Screen[None]):
 
     def board_moved(self) -> None:
         """Draws the same board again, and the parts that follow its cursor."""
+        self.lookup.set_heads()
         self.lanes.changed()
 
     def draw_head(self) -> None:
-        """Writes title and verdict anew."""
-        self.bars.draw_head()
+        """Writes title, verdict and tabs anew, also over a page."""
+        self.bars.draw_head(self.pages.tabs())
+        page = self.pages.page
+        if page is not None:
+            page.draw_top()
 
     def draw_lines(self) -> None:
         """Writes overview and status anew."""
         self.bars.draw_lines()
 
     def note(self, text: str) -> None:
-        """Shows a message in the bottom line; without text, shows the keys again."""
+        """Shows a message in the bottom line, also of a page; without text, shows the keys again."""
         self.bars.note(text)
+        page = self.pages.page
+        if page is not None and text:
+            page.note(text)
 
-    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], object]) -> None:
         """Asks the user to choose one of these for `then`."""
-        screen = ChoiceScreen(title, choices, self.options)
-        self.app.push_screen(screen, lambda index: None if index is None else then(index))
+
+        def chosen(index: int | None) -> None:
+            if index is not None:
+                then(index)
+
+        self.app.push_screen(ChoiceScreen(title, choices, self.options), chosen)
 
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
         """Asks for a line of text for `then`; the bottom line shows a ValueError of `then`."""
@@ -392,3 +469,8 @@ class LanesScreen(Screen[None]):
     @on(WorkedOut)
     def _worked_out(self, event: WorkedOut) -> None:
         event.show()
+
+
+def _named(action: Action) -> str:
+    """The effect of an action, with its keys."""
+    return f"{action.help}  ({action.display})" if action.keys else action.help

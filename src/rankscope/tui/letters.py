@@ -153,18 +153,13 @@ _MEANINGS = (
 """The meaning of marks in few words, the most important first."""
 
 
-def legend(present: Codes, width: int) -> str:
-    """The meaning of these codes in at most `width` characters: marks, then letters, then blanks."""
+def legend(present: Codes) -> list[str]:
+    """The meaning of each of these codes: marks, then letters, then blanks."""
     marks = {mark_of(int(value)) for value in present}
     words = [meaning for of, meaning in _MEANINGS if not marks.isdisjoint(of)]
     numbers = sorted({int(v) & NUMBER for v in present if mark_of(int(v)) not in SILENT})
     words += [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]
-    words += ["blank nothing"] if Mark.EMPTY in marks else []
-    kept = ""
-    for word in words:
-        kept += f"  {word}" if len(kept) + len(word) + (2 if kept else 0) <= width else ""
-        kept = kept.lstrip()
-    return kept
+    return [*words, *(["blank nothing"] if Mark.EMPTY in marks else [])]
 
 
 MEMBER = 32

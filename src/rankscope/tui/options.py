@@ -99,8 +99,8 @@ class ViewOptions:
     """Over SSH: fewer frames a second."""
     export_dir: Path = field(default_factory=Path)
     """Where exports and copies are written."""
-    export: Export | None = None
-    """Writes the markdown report; None disables the key."""
+    exports: Mapping[str, Export] = field(default_factory=dict)
+    """What writes the report, by the name of its form: "Markdown", "HTML", "JSON"."""
     export_traces: Export | None = None
     """Writes the traces of all ranks as one; None disables the key."""
     export_repro: Export | None = None
@@ -162,7 +162,7 @@ def from_environment(
     mouse: bool | None = None,
     path_map: tuple[tuple[str, str], ...] = (),
     export_dir: Path | None = None,
-    export: Export | None = None,
+    exports: Mapping[str, Export] | None = None,
     export_traces: Export | None = None,
     changed_cells: bool = True,
     bell: bool = True,
@@ -180,7 +180,7 @@ def from_environment(
         mouse=not remote if mouse is None else mouse,
         slow_link=remote,
         export_dir=export_dir or Path.cwd(),
-        export=export,
+        exports=exports or {},
         export_traces=export_traces,
         changed_cells=changed_cells and not environ.get(FULL_FRAMES),
         bell=bell,

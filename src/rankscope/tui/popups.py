@@ -186,7 +186,7 @@ class Prompt(Horizontal):
     DEFAULT_CSS = """
     Prompt { height: 1; width: 100%; }
     Prompt Static { width: auto; text-style: bold; }
-    Prompt #cancel { text-style: none; }
+    Prompt #cancel { text-style: none; margin-left: 1; }
     Prompt Input { width: 1fr; height: 1; border: none; padding: 0; background: transparent; }
     Prompt Input:focus { border: none; background: transparent; }
     """

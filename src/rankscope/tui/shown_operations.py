@@ -127,9 +127,9 @@ class ShownOperations(Board, LaneBoard):
         """How well the clocks agree, on the axis of time."""
         return [self.times.note] if self.view.kind == "time" and self.times is not None else []
 
-    def legend(self, present: Codes, width: int) -> str:
+    def legend(self, present: Codes) -> list[str]:
         """Marks, then letters, then blanks."""
-        return letters.legend(present, width)
+        return letters.legend(present)
 
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:
         """The worst code of each column of the whole model, or the shown operations on the axis of time."""

@@ -212,9 +212,9 @@ class ShownSites(ShownOperations):
                 wide[lane, cell, 2 : 2 + len(label)] = np.frombuffer(label, np.uint8)
         return LaneCells(wide.reshape(len(lanes), -1), styles.repeat(view.chars, axis=1), codes)
 
-    def legend(self, present: Codes, width: int) -> str:
+    def legend(self, present: Codes) -> list[str]:
         """Marks, then call sites in view."""
-        return legend(self.sites, present, width)
+        return legend(self.sites, present)
 
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:
         """The worst state of each column of the shown groups."""

@@ -161,20 +161,15 @@ STYLES: Codes = np.array([_style(value) for value in range(256)], np.uint8)
 _MEANINGS = (((_ABSENT, _MISSING), "! never issued"), ((_GONE,), "? not known"))
 
 
-def legend(sites: LetteredSites, present: Codes, width: int) -> str:
-    """The meaning of these codes in at most `width` characters: marks, then call sites by operation and place."""
+def legend(sites: LetteredSites, present: Codes) -> list[str]:
+    """The meaning of each of these codes: marks, then call sites by operation and place."""
     values = sorted(map(int, present))
     words = [meaning for of, meaning in _MEANINGS if not set(of).isdisjoint(values)]
     numbers = sorted({site for value in values if (site := site_of(value)) is not None})
     pending = any(site_of(value) is not None and (value - _FIRST) % 2 for value in values)
-    words += ["lower case pending"] if pending else []
+    words += ["lower case waits"] if pending else []
     words += [f"{sites.letter(at)} {sites.short(at)}" for at in numbers if at < LETTERED]
-    words += [f"{RARE} others"] if LETTERED in numbers else []
-    kept = ""
-    for word in words:
-        longer = f"{kept}  {word}" if kept else word
-        kept = longer if len(longer) <= width else kept
-    return kept
+    return [*words, *([f"{RARE} others"] if LETTERED in numbers else [])]
 
 
 def most_frequent(sites: Sequence[int], counts: Sequence[int]) -> list[tuple[int, int]]:

@@ -44,7 +44,7 @@ ROWS = (
     Feature(name="fabricwatch", tables=("fabric_links",), section="fabricwatch:section"),
     ViewKind(
         name="fabric",
-        key="x",
+        tab=7,
         meaning="links of hosts that went down",
         also="infiniband flaps switch",
         page="fabricwatch_page:FabricScreen",

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 from textual import on, work
-from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from rankscope.analysis.model import Analysis, Finding
@@ -27,7 +26,7 @@ from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, clipped, plural, ranks_text
 from rankscope.tui.columns import Col, Columns
-from rankscope.tui.detail.screens.page import TablePage
+from rankscope.tui.detail.screens.page import TablePage, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line
@@ -48,7 +47,7 @@ class Listed(Message):
 class ModelScreen(TablePage[RankRow | ParameterRow]):
     """The model of each rank; dismisses with a rank."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "part", "ranks or parameters")]
+    WAYS = (Way("m", "part", "ranks or parameters"),)
     DEFAULT_CSS = "ModelScreen #text { height: 8; max-height: 50%; }"
     VIEW = "model"
     ENTER = "go to rank"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
@@ -17,10 +17,11 @@ from rankscope.features.stacks.stack_text import find_pattern, tools_of
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, plural
+from rankscope.tui.actions import bound
 from rankscope.tui.detail.frame_tree import FrameTree
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.screens.page import Page, Way
 from rankscope.tui.detail.stack_tree import TreeLine, draw, merge, remark
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line
@@ -30,13 +31,15 @@ class HostsScreen(Page):
     """The trees; dismisses with the last operation of a rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "everything", "threads"),
-        Binding("i", "internals", "internals"),
-        Binding("o", "rank", "rank"),
-        Binding("e", "edit", "source", show=False),
-        Binding("right,l", "frame(1)", "frame", show=False),
-        Binding("left,h", "frame(-1)", "frame", show=False),
+        bound("source", "edit"),
+        bound("right", "frame(1)"),
+        bound("left", "frame(-1)"),
     ]
+    WAYS = (
+        Way("a", "everything", "all threads, or those that train"),
+        Way("i", "internals", "frames of torch and libraries, or without"),
+        Way("r", "rank", "go to the lane of the rank"),
+    )
     DEFAULT_CSS = """
     HostsScreen #tree { height: 1fr; }
     HostsScreen #text { height: 4; border-top: solid $secondary; }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from rankscope.text.step_commands import first_command
@@ -17,84 +19,77 @@ from rankscope.tui.actions import (
 )
 from rankscope.tui.boards import LaneBoard
 from rankscope.tui.controllers.board_set import BoardSet
+from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
-from rankscope.tui.footer import joined, lane_words, overview_line, room_for_legend, status_line
+from rankscope.tui.footer import joined, lane_words, overview_line, status_line
 from rankscope.tui.header import verdict_lines
 from rankscope.tui.overview import Strip
-from rankscope.tui.styled_text import BLANK, cut, line
+from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap
+from rankscope.tui.tabs import LANES, VERDICT, Tab, tabs_line
 from rankscope.tui.text_bars import pane_title, rule
 
-LARGE = 44
-"""Lines from which the verdict shows the culprit in large digits, and the overview has a frame."""
-TALL = 30
-"""Lines from which the legend of stacked panes has a line of its own."""
 NO_LANES = "no lanes: no operation is in these files"
 OVERVIEW_HEAD = 11
 """Characters before the overview."""
 
 
 class Bars:
-    """Title, verdict, overview, status and keys."""
+    """Title, verdict, tabs, overview, legend, status and keys."""
 
-    def __init__(self, view: MainView, boards: BoardSet, search: SearchWalk, news: JobNews) -> None:
-        self._view, self._boards, self._search, self._news = view, boards, search, news
+    def __init__(
+        self, view: MainView, boards: BoardSet, search: SearchWalk, findings: FindingsWalk, news: JobNews
+    ) -> None:
+        self._view, self._boards, self._search, self._findings = view, boards, search, findings
+        self._news = news
         self._strip: tuple[object, int, Strip] | None = None
         """The overview, with its source and its width."""
 
-    def draw_head(self) -> None:
-        """Writes title and verdict."""
+    def title(self, width: int) -> Line:
+        """The line at the top of every page: the input, the state of the job, how sure it is, and which finding."""
+        return self._news.title(width, self._boards.shown.finding)
+
+    def draw_head(self, tabs: Sequence[Tab]) -> None:
+        """Writes title, verdict and tabs."""
         view, finding = self._view, self._boards.shown.finding
-        width, options = view.size.width, view.options
-        view.bar("title").put(self._news.title(width))
-        large = view.size.height >= LARGE and not options.ascii_only
-        view.bar("verdict").put(*verdict_lines(self._news.analysis, finding, width, large=large))
+        width = view.size.width
+        view.bar("title").put(self.title(width))
+        view.bar("verdict").put(*verdict_lines(self._news.analysis, finding, width))
+        at_verdict = self._findings.at_verdict or not self._boards.has_lanes
+        view.bar("tabs").put(tabs_line(tabs, VERDICT if at_verdict else LANES, "", width))
 
     def draw_lines(self) -> None:
-        """Writes overview and status."""
+        """Writes overview, legend and status."""
         view, board = self._view, self._boards.shown
         if not self._boards.has_lanes:
-            self._draw_alone()
+            left = line(pane_title("detail", lit=view.in_detail), " ", NO_LANES, " ")
+            view.bar("overview").put(rule(left, BLANK, view.size.width, ascii_only=view.options.ascii_only))
             return
-        over = view.frame("over")
-        strip = self._overview(board, view.size.width - (4 if over.is_framed else 14))
+        strip = self._overview(board, view.size.width - OVERVIEW_HEAD - 3)
         window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
         view.bar("overview").put(
-            Text.assemble("" if over.is_framed else " overview".ljust(OVERVIEW_HEAD), overview_line(strip.text, window))
+            Text.assemble((" overview".ljust(OVERVIEW_HEAD), "dim"), overview_line(strip.text, window))
         )
-        over.put(BLANK, Text(f" {strip.legend} ", "dim"))
-        self._draw_status(board)
-
-    def _draw_alone(self) -> None:
-        """Writes why there are no lanes, in the edge of the detail."""
-        view = self._view
-        if view.frame("right").is_framed:
-            view.frame("right").put(Text(f"{NO_LANES} "), BLANK)
-            return
-        left = line(pane_title("detail", lit=view.pane == "detail"), " ", NO_LANES, " ")
-        view.bar("overview").put(rule(left, BLANK, view.size.width, ascii_only=view.options.ascii_only))
-
-    def _draw_status(self, board: LaneBoard) -> None:
-        view = self._view
-        width, ascii_only = view.frame("left").size.width, view.options.ascii_only
+        width, ascii_only = view.room_of_lanes, view.options.ascii_only
+        words = line(Span("  ".join(board.legend(view.present)), "dim"))
+        view.bar("legend").put(*(line("  ", text) for text in wrap(words, width - 3)))
         words = joined(lane_words(board, self._boards.wanted, self._search.found), ascii_only=ascii_only)
-        if view.frame("left").is_framed:
-            view.frame("left").put(words, Text(f" {board.legend(view.present, width - 4)} ", "dim"))
-            return
-        below = board.FILLS or view.size.height >= TALL
-        room = width - 2 if below else room_for_legend(words, width)
-        key = Text(board.legend(view.present, room), "dim")
-        edge = status_line(words, BLANK if below else key, width, view.pane, ascii_only=ascii_only)
-        view.bar("status").put(edge, *([Text.assemble("  ", key)] if below else []))
+        lit = view.in_detail
+        view.bar("status").put(status_line(self._pane_name(), words, width, lit=lit, ascii_only=ascii_only))
+
+    def _pane_name(self) -> str:
+        """The title of the pane below the lanes; "" where it stands beside them."""
+        if self._view.is_beside:
+            return ""
+        return "why" if self._findings.at_finding and self._boards.shown.CARD else "detail"
 
     def unit_at(self, x: int) -> int | None:
         """The column, or the time, at a character of the overview; None beside it."""
         board = self._boards.shown
-        framed = self._view.frame("over").is_framed
-        strip = self._overview(board, self._view.size.width - (4 if framed else 14))
+        strip = self._overview(board, self._view.size.width - OVERVIEW_HEAD - 3)
         first, last = strip.window(board.view.first, board.view.first + board.view.span(board.width))
-        at = x - (0 if framed else OVERVIEW_HEAD)
+        at = x - OVERVIEW_HEAD
         # the window stands between brackets
         at -= (at > first) + (at > last + 1)
         count = len(strip.text)
@@ -125,8 +120,7 @@ class Bars:
         names = self._boards.shown.FOOTER if self._boards.has_lanes else ALONE_FOOTER
         at = self._boards.shown.finding
         copies = at is not None and first_command(self._boards.whole.analysis.findings[at].next_steps)
-        idle = {"" if copies else "copy_command", "" if self._boards.whole.dataset.has_tensors else "numbers"}
-        return tuple(name for name in names if name not in idle)
+        return tuple(name for name in names if copies or name != "copy_command")
 
     def here(self) -> tuple[str, list[Hint]]:
         """A title for the keys of the pane that has the focus, and all of them."""

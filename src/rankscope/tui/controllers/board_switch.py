@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from rankscope.tui.boards import LaneBoard
@@ -12,7 +13,7 @@ from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.controllers.time_axis import TimeAxis
 from rankscope.tui.model import Model
-from rankscope.tui.order import ORDERINGS, orderings
+from rankscope.tui.order import ORDERINGS, Ordering, orderings
 from rankscope.tui.selection import Moment
 from rankscope.tui.shown_sites import ShownSites
 from rankscope.tui.site_letters import call_sites
@@ -111,16 +112,38 @@ class BoardSwitch:
             self._view.board_moved()
         return ended
 
-    def change_order(self) -> None:
-        """Changes to the next order of the lanes; of call sites, to those of one group or of all."""
-        board = self._boards.shown
+    def ways(self) -> list[tuple[str, str, Callable[[], object]]]:
+        """What the lanes can show, for a menu: a letter, words, and what shows it."""
+        board, sites = self._boards.shown, self._boards.sites
+        colours = "colours by state" if sites is not None else "colours by call site"
+        ways: list[tuple[str, str, Callable[[], object]]] = []
+        if sites is not None:
+            ways.append(("g", "rows of one group, or of all groups", self._change_groups))
+        else:
+            orders = [name for name in orderings(board.model) if name != board.ordering]
+            ways += [(name[0], f"rows {ORDERINGS[name]}", partial(self._order, name)) for name in orders]
+        if len(self._boards.operations.model.ranks):
+            ways.append(("c", colours, self.change_colours))
+        if board is self._boards.timed:
+            ways.append(
+                ("l", "this collective lined up on all ranks; again: on the next rank", partial(self.line_up, 1))
+            )
+        return [*ways, ("u", "each rank in a row of its own, or folded", self._unfold_all)]
+
+    def _unfold_all(self) -> None:
+        self._boards.shown.toggle_fold_all()
+        self._view.board_moved()
+
+    def _change_groups(self) -> None:
+        """Shows the call sites of one group, or of all."""
         if self._boards.sites is not None:
             self._boards.sites.change_groups()
             self._view.board_moved()
-            return
-        names = orderings(board.model)
-        board.set_order(names[(names.index(board.ordering) + 1) % len(names)])
-        self._view.note(f"lanes {ORDERINGS[board.ordering]}")
+
+    def _order(self, name: Ordering) -> None:
+        """Changes the order of the lanes."""
+        self._boards.shown.set_order(name)
+        self._view.note(f"lanes {ORDERINGS[name]}")
         self._view.board_moved()
 
 

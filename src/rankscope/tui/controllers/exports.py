@@ -17,14 +17,14 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
+from rankscope.tui.copies import add_to_file
 from rankscope.tui.header import finding_text
 from rankscope.tui.options import Export
+from rankscope.tui.popups import Choice
 from rankscope.tui.selection import Selection
 
 NOT_YET = "wait until all files are read: this one would tell of a part"
 """The answer to a key that writes a file, while the rest of the job is read."""
-FILE = "rankscope-copy.txt"
-"""The file in the export directory that gets every copy."""
 
 
 class Exports:
@@ -33,20 +33,25 @@ class Exports:
     def __init__(self, view: MainView, boards: BoardSet) -> None:
         self._view, self._boards, self._options = view, boards, view.options
 
-    def export_findings(self) -> None:
-        """Writes the findings to a file."""
-        export, whole = self._options.export, self._boards.whole
-        if export is None:
-            return
-        if whole.is_partial:
+    def choose_export(self) -> None:
+        """Asks for the form of the report, then writes it to a file."""
+        forms = list(self._options.exports)
+        if self._boards.whole.is_partial:
             self._view.note(NOT_YET)
-            return
+        elif forms:
+            choices = [
+                Choice(f"{form}: write the report to {self._options.export_dir}", form[0].lower()) for form in forms
+            ]
+            self._view.choose("export", choices, lambda at: self._export_findings(self._options.exports[forms[at]]))
+
+    def _export_findings(self, export: Export) -> None:
+        whole = self._boards.whole
         try:
             path = export(whole.dataset, whole.analysis, self._options.export_dir)
         except OSError as error:
             self._view.note(f"not written: {error.strerror or error}")
         else:
-            self._view.note(f"written: {plain(str(path))}")
+            self._view.note(plain(f"{path} written"))
 
     def export_traces(self) -> None:
         """Writes the traces of all ranks as one file, on one clock, for Perfetto."""
@@ -113,14 +118,15 @@ def _written(export: Export, dataset: Dataset, analysis: Analysis, directory: Pa
         return plain(f"not written: {error.strerror or error}")
     except ValueError as error:
         return plain(f"not written: {error}")
-    return plain(f"written: {path.name} in {path.parent}, {use}")
+    return plain(f"{path} written: {use}")
 
 
 def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> str:
     """The verdict, the finding on the screen, the operation under the cursor and its stack."""
     lines = [f"{plain(dataset.root)}: {plain(analysis.verdict)}"]
     if selection.finding is not None:
-        lines.append(finding_text(analysis.findings[selection.finding]))
+        finding = analysis.findings[selection.finding]
+        lines.append(f"{finding_text(finding)} ({finding.confidence} confidence)")
     lines.append(_operation(dataset, selection))
     lines += [f"  {plain(f.function)} {plain(f.file)}:{f.line}" for f in _stack(dataset, analysis, selection)]
     return "\n".join(lines) + "\n"
@@ -142,14 +148,6 @@ def _operation(dataset: Dataset, selection: Selection) -> str:
         return f"rank {selection.rank}{number}{where}{missing}"
     row = dataset.ops.select(pl.col("op", "state").cast(pl.String), "created_ns").row(selection.row, named=True)
     return f"rank {selection.rank} {plain(row['op'] or '')}{number}{where} {row['state']} {clock(row['created_ns'])}"
-
-
-def add_to_file(folder: Path, text: str) -> Path:
-    """Appends a copy to the file of copies and returns its path; nothing is overwritten."""
-    path = folder / FILE
-    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text + "\n")
-    return path
 
 
 NONE_FOUND = "no trigger pipe here: set TORCH_NCCL_DEBUG_INFO_PIPE_FILE for the next run"

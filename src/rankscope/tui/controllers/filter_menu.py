@@ -1,16 +1,13 @@
-"""The filter of the lanes, and the questions for it."""
+"""The filter of the lanes, and the question for it."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from rankscope.text.wording import plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
 from rankscope.tui.controllers.time_axis import TimeAxis
-from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
-from rankscope.tui.letters import LETTERS
+from rankscope.tui.filters import FILTER_HINT, Filter, apply, describe, parse_filter
 from rankscope.tui.model import Model
 
 
@@ -39,24 +36,9 @@ class FilterMenu:
         shown, total = len(model.ranks), len(self._boards.whole.ranks)
         return f"{shown:,} of {plural(total, 'rank')} shown; esc shows all"
 
-    def ask_ranks(self) -> None:
-        """Asks which ranks to show."""
-        self._view.ask("ranks", "0-7,64   8- to the end   0-255/8 each eighth   nothing for all", self._ranks)
+    def ask(self) -> None:
+        """Asks which ranks, group, operation and state to show."""
+        self._view.ask("filter", f"{FILTER_HINT}   empty: all", self._answered)
 
-    def _ranks(self, text: str) -> None:
-        ranks = parse_ranks(text, int(self._boards.whole.ranks.max())) if text.strip() else None
-        self.set(replace(self._boards.wanted, ranks=ranks))
-
-    def choose_operation(self) -> None:
-        """Lets an operation or a state be chosen."""
-        names = [f"state {state}" for state in STATES] + [f"operation {name}" for _, name, _ in LETTERS]
-        self._view.choose("operation or state", ["all operations and states", *names], self._operation)
-
-    def _operation(self, index: int) -> None:
-        wanted, states = self._boards.wanted, list(STATES)
-        if index == 0:
-            self.set(replace(wanted, letter=None, state=None))
-        elif index <= len(states):
-            self.set(replace(wanted, state=states[index - 1]))
-        else:
-            self.set(replace(wanted, letter=index - 1 - len(states)))
+    def _answered(self, text: str) -> None:
+        self.set(parse_filter(text, self._boards.whole))

@@ -22,21 +22,27 @@ class FindingsWalk:
         self._view, self._boards, self._search, self._filters = view, boards, search, filters
         self.unvisited = False
         """Whether the finding was shown without a key, and no key has gone there yet."""
+        self.explores = False
+        """Whether the operation under the cursor is shown where the cursor still stands at the finding."""
         self._landing: Selection | None = None
-        """The place where the finding was shown."""
+        """The place where the finding, or the verdict, was shown."""
         self._followed: list[int] = []
         """The ranks along the chain so far."""
 
     @property
     def at_finding(self) -> bool:
         """Whether the cursor stands where the finding was shown; then its card is shown, too."""
-        selection = self._boards.shown.selection
-        return self._boards.shown.finding is not None and _same_place(selection, self._landing)
+        return self._boards.shown.finding is not None and self.at_verdict
+
+    @property
+    def at_verdict(self) -> bool:
+        """Whether the screen still shows the verdict, and no operation was gone to since."""
+        return not self.explores and _same_place(self._boards.shown.selection, self._landing)
 
     def show(self, index: int | None) -> None:
         """Moves the lanes to a finding; drops filters that hide it."""
         boards = self._boards
-        self.unvisited = False
+        self.unvisited = self.explores = False
         boards.blame(index)
         finding = boards.whole.analysis.findings[index] if index is not None else None
         place = place_of_finding(boards.whole, finding) if finding is not None else None
@@ -49,11 +55,13 @@ class FindingsWalk:
 
     def again(self) -> None:
         """Moves back to the finding, and shows its card."""
-        now = self._boards.shown.finding
-        if now is None:
-            self._view.note("no findings")
-        else:
-            self.show(now)
+        self.show(self._boards.shown.finding)
+
+    def explore(self) -> None:
+        """Shows the operation under the cursor instead of the card."""
+        self.explores = True
+        self._view.draw_head()
+        self._view.board_moved()
 
     def go(self, place: Place) -> None:
         """Moves the cursor to a place of the whole model; drops filters that hide it."""

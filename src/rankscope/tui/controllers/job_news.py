@@ -89,7 +89,7 @@ class JobNews:
         self._view.call_after_refresh(self._show_whole)
 
     def follow(self) -> None:
-        """Follows the newest operations of a watched job."""
+        """Follows the newest operations of a watched job, or pauses it."""
         self._view.note("nothing is followed: start with --watch")
 
     def pause(self) -> None:
@@ -103,10 +103,10 @@ class JobNews:
         """The analysis for the verdict."""
         return self._boards.whole.analysis
 
-    def title(self, width: int) -> Text:
+    def title(self, width: int, finding: int | None = None) -> Text:
         """The line at the top."""
         whole = self._boards.whole
-        return title_line(whole.dataset, whole.analysis, width)
+        return title_line(whole.dataset, whole.analysis, width, finding)
 
     def trouble(self) -> str:
         """The trouble in the bottom line until the next key; "" if there is none."""

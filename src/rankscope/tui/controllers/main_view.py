@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from textual.app import App
 from textual.geometry import Size
@@ -12,7 +12,10 @@ from textual.timer import Timer
 from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.popups import Choice
-from rankscope.tui.text_bars import Pane, PaneFrame, TextBar
+from rankscope.tui.text_bars import TextBar
+
+if TYPE_CHECKING:
+    from rankscope.tui.detail.screens.page import Surroundings
 
 T = TypeVar("T")
 
@@ -48,16 +51,20 @@ class MainView(Protocol):
     def bar(self, name: str) -> TextBar:
         """One of the lines of text."""
 
-    def frame(self, name: str) -> PaneFrame:
-        """One of the panes."""
+    @property
+    def is_beside(self) -> bool:
+        """Whether the detail stands beside the lanes."""
 
     @property
-    def pane(self) -> Pane:
-        """The pane with the keys."""
+    def room_of_lanes(self) -> int:
+        """Columns of the lanes and of the lines below them."""
 
     @property
     def present(self) -> Codes:
         """The codes of the cells in view, each once."""
+
+    def surroundings(self) -> Surroundings:
+        """The main screen as its pages see it."""
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
@@ -77,7 +84,7 @@ class MainView(Protocol):
     def ask(self, label: str, hint: str, then: Callable[[str], None]) -> None:
         """Asks for a line of text for `then`; the bottom line shows a ValueError of `then`."""
 
-    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], None]) -> None:
+    def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], object]) -> None:
         """Asks the user to choose one of these for `then`."""
 
     def work_out(self, make: Callable[[], T], then: Callable[[T], None]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rankscope.analysis.model import Analysis
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.kinds.functions import PackageError, function
-from rankscope.kinds.view_kinds import VIEWS, ViewKind
+from rankscope.kinds.view_kinds import TABS, VIEWS, ViewKind
 from rankscope.schema import Dataset
 from rankscope.tui.cell_selection import place_of_selection
 from rankscope.tui.controllers.board_set import BoardSet
@@ -18,8 +19,9 @@ from rankscope.tui.controllers.filter_menu import FilterMenu
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import STILL_LOADING
 from rankscope.tui.controllers.main_view import MainView
-from rankscope.tui.popups import Choice
+from rankscope.tui.model import Model
 from rankscope.tui.selection import GroupFilter, Moment, Selection
+from rankscope.tui.tabs import MEMBERS, Tab, main_tabs, next_view, tabs_of
 
 if TYPE_CHECKING:
     from rankscope.tui.detail.screens.page import Page
@@ -41,12 +43,76 @@ class Pages:
     ) -> None:
         self._view, self._boards, self._findings, self._switch = view, boards, findings, switch
         self._filters = filters
+        self._tabs: tuple[Model, list[Tab]] | None = None
+        """The tabs, and the state of the job that they are of."""
 
-    def open_members(self) -> None:
-        """Opens all members of the collective under the cursor; where there are no lanes, the fullest view."""
+    # Tabs
+
+    def tabs(self) -> list[Tab]:
+        """The tabs that have data, with the names of their pages; a thread finds those out for each state of the job.
+
+        Until then only those of the main screen are known.
+        """
+        whole = self._boards.whole
+        if self._tabs is not None and self._tabs[0] is whole:
+            return self._tabs[1]
+        return main_tabs(has_lanes=self._boards.has_lanes)
+
+    def find_tabs(self) -> None:
+        """Finds out in a thread which pages have data, and draws the tabs."""
+        whole = self._boards.whole
+        if self._tabs is None or self._tabs[0] is not whole:
+            self._view.work_out(partial(_filled_views, whole), partial(self._keep_tabs, whole))
+
+    def _keep_tabs(self, whole: Model, views: list[tuple[str, int]]) -> None:
+        if whole is self._boards.whole:
+            members = [(MEMBERS, 3)] if self._boards.has_lanes else []
+            self._tabs = whole, tabs_of([*members, *views], has_lanes=self._boards.has_lanes)
+            self._view.draw_head()
+
+    def open_tab(self, number: int) -> None:
+        """Opens the first page of a tab, or its next one if one of them is on the screen."""
+        whole = self._boards.whole
+        if self._tabs is None or self._tabs[0] is not whole:
+            self._keep_tabs(whole, _filled_views(whole))
+        tab = next((tab for tab in self.tabs() if tab.number == number), None)
+        if tab is None:
+            missing = f"no data for {TABS[number].title}"
+            self._say(f"{missing} yet: {STILL_LOADING}" if whole.is_partial else missing)
+            return
+        now = self.page
+        name = next_view(tab, now.title_text if now is not None else "")
+        if now is not None:
+            self._view.app.pop_screen()
+        self.open_named(name)
+
+    def open_named(self, name: str) -> None:
+        """Opens a page by its name."""
+        if name == MEMBERS:
+            self.open_members()
+        else:
+            self._open(VIEWS[name])
+
+    def leave(self) -> None:
+        """Closes the page over the lanes."""
+        if self.page is not None:
+            self._view.app.pop_screen()
+
+    def _say(self, text: str) -> None:
+        page = self.page
+        (self._view if page is None else page).note(text)
+
+    def open(self) -> None:
+        """Opens what is under the cursor: the finding in full at its card, else the members of the collective."""
         if not self._boards.has_lanes:
             self._open(VIEWS[self._fullest() or "files"])
-            return
+        elif self._findings.at_finding and self._boards.shown.CARD:
+            self._open(VIEWS["findings"])
+        else:
+            self.open_members()
+
+    def open_members(self) -> None:
+        """Opens all members of the collective under the cursor."""
         from rankscope.tui.detail.screens.member_page import MemberScreen
 
         whole, selection = self._boards.whole, self._boards.shown.selection
@@ -60,23 +126,6 @@ class Pages:
         whole, selection = self._boards.whole, self._boards.shown.selection
         if selection is not None:
             self._push(WhyScreen(whole.dataset, whole.analysis, selection.rank, self._view.options))
-
-    def choose_view(self) -> None:
-        """Offers the views by name and letter; those of which nothing is loaded come last, and say so."""
-        whole = self._boards.whole
-        empty = {row.name: _lacks_data(row, whole.dataset, whole.analysis) for row in VIEWS.values()}
-        rows = sorted(VIEWS.values(), key=lambda row: empty[row.name])
-        choices = [
-            Choice(
-                f"{row.name:<10} {self._without(row) if empty[row.name] else row.meaning}", row.key, dim=empty[row.name]
-            )
-            for row in rows
-        ]
-        self._view.choose("view", choices, lambda index: self._open(rows[index]))
-
-    def _without(self, row: ViewKind) -> str:
-        """The text of a view of which nothing is loaded."""
-        return f"{row.empty} yet: {STILL_LOADING}" if self._boards.whole.is_partial else row.empty
 
     def open_first(self) -> None:
         """Opens the view of the options; without one, the fullest view of an input with neither lanes nor causes."""
@@ -97,12 +146,18 @@ class Pages:
         return lambda: self._open(VIEWS[name])
 
     @property
-    def on_top(self) -> Page | None:
-        """The view on the screen; None while there is another screen, or while a line of text is typed on the view."""
+    def page(self) -> Page | None:
+        """The page on the screen; None while there is another screen."""
         from rankscope.tui.detail.screens.page import Page
 
         screen = self._view.app.screen
-        return screen if isinstance(screen, Page) and screen.VIEW and not screen.asks else None
+        return screen if isinstance(screen, Page) else None
+
+    @property
+    def on_top(self) -> Page | None:
+        """The view on the screen; None while there is another screen, or while a line of text is typed on the view."""
+        page = self.page
+        return page if page is not None and page.VIEW and not page.asks else None
 
     def renew(self) -> None:
         """Opens the view on the screen anew, on the data that is there now."""
@@ -124,6 +179,7 @@ class Pages:
 
     def _push(self, page: Page) -> None:
         page.is_early = self._boards.whole.is_partial
+        page.surroundings = self._view.surroundings()
         self._view.app.push_screen(page, self._jump)
 
     def _go(self, selection: Selection) -> None:
@@ -157,6 +213,12 @@ def _page_class(view: ViewKind) -> Any:
     from rankscope.tui.detail.screens.site_page import guarded_page
 
     return guarded_page(found, package, place, view.name)
+
+
+def _filled_views(whole: Model) -> list[tuple[str, int]]:
+    """The views that have data, each with its tab."""
+    rows = VIEWS.values()
+    return [(row.name, row.tab) for row in rows if not _lacks_data(row, whole.dataset, whole.analysis)]
 
 
 def _lacks_data(view: ViewKind, dataset: Dataset, analysis: Analysis) -> bool:

@@ -331,6 +331,40 @@ def expanded(detail: Detail, analysis: Analysis, width: int, *, below_card: bool
     )
 
 
+def in_columns(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
+    """The same sections in two columns over `width` cells: facts on the left, stack and members on the right."""
+    left_width, right_width = column_widths(width)
+    left = _apart(
+        _head(detail, left_width),
+        _finding(detail, analysis, left_width, below_card=False),
+        *(part.section(left_width) for part in detail.parts),
+    )
+    return side_by_side(left, beside_card(detail, right_width), width)
+
+
+def beside_card(detail: Detail, width: int) -> list[Line]:
+    """What stands beside a card: the stack, the host, and the members."""
+    return _apart(_stack(detail, width), _host(detail, width), _members(detail, width))
+
+
+_BETWEEN = 3
+"""Cells between two columns."""
+
+
+def column_widths(width: int) -> tuple[int, int]:
+    """The cells of the left and of the right column of a pane."""
+    left = (width - _BETWEEN) * 11 // 20
+    return left, width - _BETWEEN - left
+
+
+def side_by_side(left: Sequence[Line], right: Sequence[Line], width: int) -> list[Line]:
+    """Two columns of lines; the right one begins at the same cell in each line."""
+    left_width, _ = column_widths(width)
+    rows = max(len(left), len(right))
+    pairs = zip([*left, *[BLANK] * (rows - len(left))], [*right, *[BLANK] * (rows - len(right))], strict=True)
+    return [line(one, " " * (left_width + _BETWEEN - one.cell_len), other) if other else one for one, other in pairs]
+
+
 def of_rank(detail: Detail, width: int) -> list[Line]:
     """Facts about a rank without operations: files, place on the mesh, stack of its host, what features tell."""
     about = [mesh_line(detail), *_part_facts(detail), *(_files(detail) if detail.files else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rankscope.analysis.host_stacks import kind_of
 from rankscope.analysis.model import Analysis, Finding
@@ -14,7 +15,8 @@ from rankscope.text.secrets import hide
 from rankscope.text.step_commands import command_of
 from rankscope.text.wording import plural, ranks_text
 from rankscope.tui.detail.stack_tree import label, user_frames
-from rankscope.tui.styled_text import BLANK, Line, Role, Span, cut, line, wrap, wrapped
+from rankscope.tui.styled_text import BLANK, Line, Role, Span, line, wrap, wrapped
+from rankscope.tui.text_bars import rule
 
 _MOST = 200
 """Lines of one part of a finding that are shown; the JSON report has them all."""
@@ -74,33 +76,53 @@ _CARD_LABEL = 8
 """Cells of the title before a line of a card, as before the lines of the detail."""
 
 
-def card(dataset: Dataset, analysis: Analysis, finding: Finding, width: int, height: int) -> list[Line]:
-    """Who, where, because, how sure and what to do next: at most `height` lines, and at least one for each."""
-    return fitted(_card_texts(dataset, analysis, finding), width, height)
+@dataclass(frozen=True)
+class Card:
+    """The card of a finding: why it is believed, and what to do now."""
+
+    why: tuple[tuple[str, str], ...]
+    """Texts, each behind its title; "" for the explanation, which has none."""
+    now: tuple[Line, ...]
+    """The command to do now, and what to look for; long ones go on in further lines."""
+
+    def lines(self, width: int, height: int, *, ascii_only: bool) -> list[Line]:
+        """The card in at most `height` lines, if that is possible; it tells how many lines are left out."""
+        now = wrapped(self.now, width, 2)
+        head = [rule(line(Span(" do now ", "bold")), BLANK, width, ascii_only=ascii_only)] if now else []
+        return [*fitted(self.why, width, height - len(head) - len(now)), *head, *now]
+
+
+def card(dataset: Dataset, analysis: Analysis, finding: Finding) -> Card:
+    """The card of a finding."""
+    step = next(iter(finding.next_steps), "")
+    command = command_of(step)
+    seen = step.replace(command, "", 1).strip(" :;,") if command and command in step else step
+    now = [
+        *([line(Span("$ ", "dim"), Span(plain(command), "bold"), Span("   Y copies it", "dim"))] if command else []),
+        *([line(plain(seen))] if seen else []),
+    ]
+    return Card(tuple((title, text) for title, text in _card_texts(dataset, analysis, finding) if text), tuple(now))
 
 
 def fitted(texts: Iterable[tuple[str, str]], width: int, height: int, spare: Sequence[str] = ()) -> list[Line]:
     """Texts, each behind its title, in at most `height` lines, and at least one for each.
 
-    Those with a title in `spare` are cut first, in this order, then the longest.
+    Those with a title in `spare` are cut first, in this order, then the longest; their last line tells how many lines
+    are left out.
     """
-    parts = [
-        (title, wrap(line(Span(f"{title:<{_CARD_LABEL}}", "head"), plain(text)), width, _CARD_LABEL))
-        for title, text in texts
-        if text
-    ]
+    parts = [(title, wrap(_titled(title, text), width, _CARD_LABEL if title else 0)) for title, text in texts if text]
     left = {title: len(lines) for title, lines in parts}
     for title in spare:
         while left.get(title, 0) > 1 and sum(left.values()) > height:
             left[title] -= 1
     while sum(left.values()) > height and max(left.values(), default=0) > 1:
-        longest = max(left, key=lambda title: (left[title], title != "because"))
+        longest = max(left, key=lambda title: (left[title], bool(title)))
         left[longest] -= 1
     return [part for title, lines in parts for part in _first(lines, left[title], width)]
 
 
-_IN_FULL = "v f shows this finding with all evidence, v i all files with their problems"
-"""The way to the rest of a finding that has no next step."""
+def _titled(title: str, text: str) -> Line:
+    return line(Span(f"{title:<{_CARD_LABEL}}" if title else "", "head"), plain(text))
 
 
 def rest_of_card(finding: Finding, width: int) -> list[Line]:
@@ -109,27 +131,29 @@ def rest_of_card(finding: Finding, width: int) -> list[Line]:
 
 
 def _first(lines: list[Line], count: int, width: int) -> list[Line]:
-    """The first lines of a part; the last of them shows if more are left out."""
+    """The first lines of a part; the last of them tells how many are left out."""
     if len(lines) <= count:
         return lines
-    more = lines[count]
-    return [*lines[: count - 1], cut(line(lines[count - 1], " ", more[_CARD_LABEL:]), width)]
+    tag = f" +{plural(len(lines) - count, 'more line')}: enter"
+    kept = lines[count - 1]
+    words = kept.plain
+    if kept.cell_len + len(tag) > width:
+        words = words[: max(width - len(tag), 1)].rpartition(" ")[0]
+    return [*lines[: count - 1], line(kept[: len(words)], Span(tag, "dim"))]
 
 
 def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Iterable[tuple[str, str]]:
-    on_mesh = words.on_mesh(finding, analysis.mesh) if len(finding.culprit_ranks) == 1 else ""
-    suspects = "; ".join(_otherwise(finding))
-    yield "who", ", ".join(p for p in (words.who(finding), on_mesh.partition(" is ")[2]) if p) or suspects
-    yield "where", words.place(finding)
-    files = "" if finding.culprit_ranks or finding.group is not None else "; ".join(words.troubles(finding))
-    yield "files", hide(files)
+    yield "", finding.explanation
     frames = user_frames(finding.stack)
     yield "line", f"{label(frames[0])} ({words.stack_title(finding, dataset)})" if frames else ""
-    yield "because", finding.explanation
-    yield "sure", words.certainty(finding) if finding.severity != "info" else ""
+    yield "where", words.place(finding)
+    on_mesh = words.on_mesh(finding, analysis.mesh) if len(finding.culprit_ranks) == 1 else ""
+    yield "mesh", on_mesh.partition(" is ")[2]
+    yield "suspects", "; ".join(_otherwise(finding))
+    files = "" if finding.culprit_ranks or finding.group is not None else "; ".join(words.troubles(finding))
+    yield "files", hide(files)
     yield "cause", "; ".join(f.title for f in _causes(analysis, finding))
-    step = next(iter(finding.next_steps), _IN_FULL if files else "")
-    yield "next Y" if command_of(step) else "next", step
+    yield "sure", words.certainty(finding) if finding.severity != "info" else ""
 
 
 def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> Iterable[tuple[str, list[str]]]:

@@ -7,11 +7,12 @@ from typing import ClassVar, Self
 
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 
+from rankscope.tui.actions import bound
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, to_segments
 from rankscope.tui.text_bars import Unstyled
@@ -21,10 +22,6 @@ WHEEL = 2
 """Lines that the mouse scrolls by."""
 LineOf = Callable[[int, int], Line]
 """The line at an index, for a width in cells."""
-
-
-def _keys(keys: str, action: str) -> list[BindingType]:
-    return [Binding(key, action, show=False) for key in keys.split()]
 
 
 def with_rest(parts: Line, more: int, width: int) -> Line:
@@ -43,9 +40,9 @@ class Lines(Unstyled, can_focus=True):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *_keys("up k", "step(-1)"), *_keys("down j", "step(1)"),
-        *_keys("pageup b", "page(-1)"), *_keys("pagedown space", "page(1)"),
-        *_keys("home g", "edge(False)"), *_keys("end G", "edge(True)"),
+        bound("up", "step(-1)"), bound("down", "step(1)"),
+        bound("page_up", "page(-1)"), bound("page_down", "page(1)"), bound("begin", "edge(False)"),
+        bound("end", "edge(True)"),
     ]  # fmt: skip
     DEFAULT_CSS = "Lines { height: 1fr; width: 1fr; }"
     marks_focus = True
@@ -70,6 +67,10 @@ class Lines(Unstyled, can_focus=True):
         """Shows `count` lines that `line_of` makes when they come into view; `keep` keeps the view in place."""
         self.count, self._line_of = count, line_of
         self.scroll_to_line(self._asked if keep else 0)
+
+    def lines(self) -> list[Line]:
+        """All lines, for the width there is."""
+        return [self._line_of(index, self.size.width) for index in range(self.count)]
 
     def scroll_to_line(self, top: int) -> None:
         """Brings a line to the top, as far as there are lines below it."""
@@ -144,7 +145,7 @@ class Lines(Unstyled, can_focus=True):
 class LineList(Lines):
     """Lines to choose from, with a cursor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = _keys("enter", "choose")
+    BINDINGS: ClassVar[list[BindingType]] = [bound("open", "choose")]
     DEFAULT_CSS = "LineList { height: 1fr; width: 1fr; }"
     marks_focus = False
     whole_row = True
@@ -179,6 +180,10 @@ class LineList(Lines):
         self.cursor = max(0, min(index, self.count - 1))
         self._into_view()
         self.post_message(self.Moved(self))
+
+    def lines(self) -> list[Line]:
+        """The line under the cursor."""
+        return [self._line_of(self.cursor, self.size.width)] if self.count else []
 
     def _into_view(self) -> None:
         lowest = max(self.top, self.cursor + 1 - self.size.height) if self.size.height else self.top

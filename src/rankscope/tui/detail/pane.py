@@ -14,8 +14,16 @@ from rankscope.text.escaping import plain
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.main_view import MainView
-from rankscope.tui.detail.detail_text import compact, expanded, of_rank
-from rankscope.tui.detail.finding_text import card, full_text, other_titles
+from rankscope.tui.detail.detail_text import (
+    beside_card,
+    column_widths,
+    compact,
+    expanded,
+    in_columns,
+    of_rank,
+    side_by_side,
+)
+from rankscope.tui.detail.finding_text import Card, card, full_text, other_titles
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.selection_facts import Detail, look_up
@@ -28,6 +36,8 @@ FEWEST_FACTS = 3
 """Fewest lines of the detail that are worth showing below a card."""
 ROOMY = 14
 """Lines from which the pane shows all facts instead of the most important."""
+COLUMNS = 110
+"""Cells from which the pane has two columns."""
 
 
 class DetailPane(Lines):
@@ -37,8 +47,10 @@ class DetailPane(Lines):
         super().__init__(options or ViewOptions())
         self.detail: Detail | None = None
         """The detail in the pane."""
-        self.story: Callable[[int, int], list[Line]] | None = None
-        """The lines above the detail, for a width and a height: the card of a finding."""
+        self.card: Card | None = None
+        """The card of the finding, above or beside the detail."""
+        self.story: Callable[[int], list[Line]] | None = None
+        """The finding in full for a width, where there are no lanes."""
         self._analysis: Analysis | None = None
         self._made: Callable[[int, int], list[Line]] | None = None
         self._is_alone = False
@@ -70,11 +82,27 @@ class DetailPane(Lines):
         if self.size.width and self.size.height:
             self.show_lines(self._text(self.size.width, self.size.height))
 
+    def card_height(self, width: int) -> int:
+        """Lines that the whole card takes in a pane `width` cells wide; 0 without one."""
+        return len(self._card_lines(width, _ALL)) if self.card is not None else 0
+
+    def _card_lines(self, width: int, height: int) -> list[Line]:
+        assert self.card is not None
+        inside = column_widths(width)[0] if width >= COLUMNS else width
+        return self.card.lines(inside, height, ascii_only=self.options.ascii_only)
+
     def _text(self, width: int, height: int) -> list[Line]:
-        story = self.story(width, height) if self.story is not None else []
-        room = height - len(story) - 1 if story else height
-        facts = self._facts(width, room) if room >= FEWEST_FACTS or self._is_alone else []
-        return [*story, *([BLANK] if story and facts else []), *facts]
+        if self.story is not None:
+            facts = self._facts(width, height)
+            return [*self.story(width), *([BLANK, *facts] if facts else [])]
+        if self.card is None:
+            return self._facts(width, height)
+        lines = self._card_lines(width, height)
+        if width >= COLUMNS and self._made is None and self.detail is not None:
+            return side_by_side(lines, beside_card(self.detail, column_widths(width)[1]), width)
+        room = height - len(lines) - 1
+        facts = self._facts(width, room) if room >= FEWEST_FACTS else []
+        return [*lines, *([BLANK, *facts] if facts else [])]
 
     def _facts(self, width: int, height: int) -> list[Line]:
         if self._made is not None:
@@ -82,28 +110,30 @@ class DetailPane(Lines):
         if self._analysis is None:
             return []
         if self.detail is None:
-            return [] if self.story is not None else [line(Span("nothing is selected", "dim"))]
+            alone = self.card is None and self.story is None
+            return [line(Span("nothing is selected", "dim"))] if alone else []
         if self._is_alone:
             return of_rank(self.detail, width)
         if height < ROOMY:
             return compact(self.detail, width, height)
-        return expanded(self.detail, self._analysis, width, below_card=self.story is not None)
+        if width >= COLUMNS and self.card is None:
+            return in_columns(self.detail, self._analysis, width)
+        return expanded(self.detail, self._analysis, width, below_card=self.card is not None)
 
 
-def card_of(model: Model, index: int) -> Callable[[int, int], list[Line]]:
-    """The card of a finding, for a width and a height."""
-    return partial(card, model.dataset, model.analysis, model.analysis.findings[index])
+_ALL = 1 << 16
+"""More lines than any card has."""
 
 
-def story_of(model: Model, index: int | None) -> Callable[[int, int], list[Line]]:
+def story_of(model: Model, index: int | None) -> Callable[[int], list[Line]]:
     """The finding in full, where no lanes can show it; without one, the verdict."""
     if index is not None:
         finding, groups = model.analysis.findings[index], descriptions(model.dataset)
-        return lambda width, _: [
+        return lambda width: [
             *full_text(model.analysis, finding, groups, width), *other_titles(model.analysis, finding, width)
         ]  # fmt: skip
     verdict = line(Span(plain(model.analysis.verdict), "bold"))
-    return lambda width, _: wrap(verdict, width)
+    return lambda width: wrap(verdict, width)
 
 
 # The detail beside or below the lanes: a thread looks it up when the cursor rests.
@@ -136,7 +166,7 @@ class DetailLookup:
     def _draw(self) -> None:
         self._timer = None
         board, whole = self._boards.shown, self._boards.whole
-        self._pane.story = self._story(whole, board.finding)
+        self.set_heads()
         if self._looks_up:
             # one at a time: on a big job, look-ups would pile up while a key is held
             self._looks_again = True
@@ -149,11 +179,14 @@ class DetailLookup:
         else:
             self._pane.show_found(None, whole.analysis)
 
-    def _story(self, whole: Model, finding: int | None) -> Callable[[int, int], list[Line]] | None:
-        if self._boards.has_lanes:
-            at_finding = self._boards.shown.CARD and self._findings.at_finding
-            return card_of(whole, finding) if finding is not None and at_finding else None
-        return story_of(whole, finding)
+    def set_heads(self) -> None:
+        """Gives the pane the card of the finding under the cursor, or where there are no lanes the whole finding."""
+        whole, at, pane = self._boards.whole, self._boards.shown.finding, self._pane
+        pane.story = None if self._boards.has_lanes else story_of(whole, at)
+        shows = self._boards.has_lanes and self._boards.shown.CARD and self._findings.at_finding
+        pane.card = (
+            card(whole.dataset, whole.analysis, whole.analysis.findings[at]) if shows and at is not None else None
+        )
 
     def _looked_up(self, analysis: Analysis, detail: Detail) -> None:
         again, self._looks_up, self._looks_again = self._looks_again, False, False

@@ -184,7 +184,13 @@ class Following(JobNews):
                 self._view.note("")
 
     def follow(self) -> None:
-        """Goes to the newest operations and stays there."""
+        """Follows the newest operations; while it does, pauses.
+
+        Reading goes on in a pause, and the title tells the state of the job.
+        """
+        if self.following and not self.paused:
+            self.pause()
+            return
         self.following, self.paused, self._led = True, False, True
         if not self._catch_up():
             self._stick()
@@ -193,7 +199,7 @@ class Following(JobNews):
         self._view.note("")
 
     def pause(self) -> None:
-        """Pauses or resumes the view; reading goes on in any case, and the title tells the state of the job."""
+        """Pauses or resumes the view at its place."""
         self.paused = not self.paused
         self._catch_up()
         self._view.draw_head()
@@ -231,7 +237,7 @@ class Following(JobNews):
         """The analysis; its verdict tells the speed of the job."""
         return with_rates(self._boards.whole.analysis, self.shown.update.live)
 
-    def title(self, width: int) -> Text:
+    def title(self, width: int, finding: int | None = None) -> Text:
         """The line at the top, with the present state of the job."""
         options, dataset = self._view.options, self._boards.whole.dataset
         held = self.shown.update if self.paused else None
@@ -239,7 +245,8 @@ class Following(JobNews):
         room = room_for_state(dataset, width)
         moment = StateMoment(monotonic_ns(), self._lag_s, room, width >= WIDE, options.ascii_only)
         state = state_text(newest, self.reading, held, moment)
-        return title_line(dataset, newest.analysis, width, state=state)
+        at = finding if newest is self.shown.update else None
+        return title_line(dataset, newest.analysis, width, at, state=state)
 
     def trouble(self) -> str:
         """Errors of following, until a key is pressed."""
@@ -390,11 +397,11 @@ def following_line(following: bool, paused: bool, waiting: int, writing: int, ch
     line = Text(" ")
     if paused:
         text = f"PAUSED, {plural(waiting, 'update')} waiting" if waiting else "PAUSED"
-        line.append(f" {text} ", "reverse").append(" ").append("space", "key").append(" go on  ", "dim")
+        line.append(f" {text} ", "reverse").append(" ").append("F", "key").append(" go on  ", "dim")
     elif following:
-        line.append(" FOLLOWING ", "reverse").append(" ").append("space", "key").append(" pause  ", "dim")
+        line.append(" FOLLOWING ", "reverse").append(" ").append("F", "key").append(" pause  ", "dim")
     else:
-        line.append("F", "key").append(" follow  ", "dim").append("space", "key").append(" pause  ", "dim")
+        line.append("F", "key").append(" follow  ", "dim")
     if writing:
         line.append(f"{plural(writing, 'file')} being written  ", "dim")
     if changed:

@@ -17,7 +17,7 @@ from rankscope.features.comparison.rules.run_sides import WholeComparison
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
 from rankscope.tui.actions import HELP, Hint
-from rankscope.tui.controllers.exports import add_to_file
+from rankscope.tui.copies import add_to_file
 from rankscope.tui.detail.screens.page import ListPage, Page
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
@@ -27,10 +27,11 @@ from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide, value_of
 from rankscope.text.tensors import LONGEST_JSON
 from rankscope.text.wording import plural, rank_ranges
+from rankscope.tui.actions import bound
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.operation_text import group_label
-from rankscope.tui.detail.screens.page import Page, Result, TablePage
+from rankscope.tui.detail.screens.page import Page, Result, TablePage, Way
 from rankscope.tui.detail.stack_tree import place
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
@@ -42,11 +43,13 @@ class MessagesScreen(TablePage[dict[str, Any]]):
     """The messages; dismisses with the last operation of the rank of the chosen message, at its time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f", "ranks", "ranks"),
-        Binding("r", "roles", "roles"),
-        Binding("t", "turn", "newest"),
-        Binding("o", "rank", "lane"),
+        bound("filter", "ranks", "ranks"),
     ]
+    WAYS = (
+        Way("r", "roles", "causes only, or noise too"),
+        Way("n", "turn", "the newest first, or the oldest"),
+        Way("l", "rank", "go to the lane of the rank"),
+    )
     VIEW = "logs"
     ENTER = "record"
     COLUMNS = MESSAGE_COLUMNS
@@ -167,7 +170,7 @@ class RecordScreen(Page):
     """One message in full; dismisses with the last operation of its rank at its time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o,enter", "rank", "lane", show=False),
+        bound("open", "rank"),
     ]
     ENTER = "lane"
     TITLE = "one message"

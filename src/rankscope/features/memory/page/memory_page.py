@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from textual import on, work
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 
 from rankscope.analysis.model import Analysis
@@ -38,8 +38,9 @@ from rankscope.features.memory.rules.memory_peers import kind_of
 from rankscope.features.memory.rules.model import MEMORY_RESULTS, MemoryGrowth
 from rankscope.schema import Dataset
 from rankscope.text.wording import clock, ranks_text
+from rankscope.tui.actions import bound
 from rankscope.tui.detail.screens.grid_page import BinnedPage, row_head
-from rankscope.tui.detail.screens.page import Result
+from rankscope.tui.detail.screens.page import Result, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
@@ -72,15 +73,17 @@ class MemoryScreen(BinnedPage):
     """Ranks by steps or times; dismisses with the chosen rank and the time of its sample."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l", "cell(1)", "step", key_display="left right"),
-        Binding("n", "marked(1)", "next marked", key_display="n N"),
-        Binding("N", "marked(-1)", "previous marked", show=False),
-        Binding("m", "size(1)", "sizes", key_display="m M"),
-        Binding("M", "size(-1)", "sizes", show=False),
-        Binding("d", "device", "host or device"),
-        Binding("a", "snapshots", "snapshots"),
-        Binding("u", "unfold", "unfold"),
+        bound("right", "cell(1)", "step", "left right"),
+        bound("next_finding", "marked(1)", "next marked", "n N"),
+        bound("previous_finding", "marked(-1)"),
+        bound("unfold", "unfold", "unfold"),
     ]
+    WAYS = (
+        Way("m", "size(1)", "the next kind of size"),
+        Way("p", "size(-1)", "the kind of size before"),
+        Way("d", "device", "host or device"),
+        Way("a", "snapshots", "memory snapshots"),
+    )
     VIEW = "memory"
     LOOKS = LOOKS
     ENTER = "go there"
@@ -310,6 +313,7 @@ class MemoryScreen(BinnedPage):
         from rankscope.features.memory.page.snapshots_page import SnapshotsScreen
 
         page = SnapshotsScreen(self.dataset, self.analysis, self.options)
+        page.surroundings = self.surroundings
         self.app.push_screen(page, self._leave)
 
     def _leave(self, result: Result) -> None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from statistics import median
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from textual import on, work
-from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from rankscope.analysis.model import Analysis
@@ -39,7 +38,7 @@ from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, plural, ranks_text
 from rankscope.tui.columns import Col, Columns
-from rankscope.tui.detail.screens.page import TablePage
+from rankscope.tui.detail.screens.page import TablePage, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
@@ -66,12 +65,12 @@ class Summed(Message):
 class SnapshotsScreen(TablePage[Row]):
     """The holders of the memory of each device; dismisses with a rank."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "part", "ranks or segments"),
-        Binding("d", "device(1)", "next device", key_display="d D"),
-        Binding("D", "device(-1)", "device before", show=False),
-        Binding("o", "rank", "rank"),
-    ]
+    WAYS = (
+        Way("m", "part", "ranks, segments or growth"),
+        Way("d", "device(1)", "the next device"),
+        Way("p", "device(-1)", "the device before"),
+        Way("r", "rank", "go to the lane of the rank with most"),
+    )
     DEFAULT_CSS = "SnapshotsScreen #text { height: 9; max-height: 50%; }"
     VIEW = "snapshots"
     ENTER = "open"

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 from textual import on, work
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 
 from rankscope.analysis.model import Analysis
@@ -36,7 +36,9 @@ from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
+from rankscope.tui.actions import bound
 from rankscope.tui.detail.screens.grid_page import BinnedPage
+from rankscope.tui.detail.screens.page import Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
@@ -60,12 +62,14 @@ class NumbersScreen(BinnedPage):
     """Operations by ranks; dismisses with the chosen collective of a rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l", "cell(1)", "rank", key_display="left right"),
-        Binding("n", "off(1)", "next that is off", key_display="n N"),
-        Binding("N", "off(-1)", "previous that is off", show=False),
-        Binding("o", "only", "only off"),
-        Binding("m", "mode", "rules or reference"),
+        bound("right", "cell(1)", "rank", "left right"),
+        bound("next_finding", "off(1)", "next that is off", "n N"),
+        bound("previous_finding", "off(-1)"),
     ]
+    WAYS = (
+        Way("o", "only", "only what is off, or all"),
+        Way("m", "mode", "rules, or the reference"),
+    )
     DEFAULT_CSS = "NumbersScreen #text { height: 40%; max-height: 14; }"
     VIEW = "numbers"
     LOOKS = LOOKS

@@ -134,8 +134,8 @@ def letters() -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def legend(codes: Codes, width: int) -> str:
-    """The meaning of the letters of these codes of cells, in at most `width` characters; the most important first."""
+def legend(codes: Codes) -> list[str]:
+    """The meaning of each of the letters of these codes of cells; the most important first."""
     present = set(codes.tolist())
     moving = [a for a in sorted(present) if MOVING <= a < WAITING]
     rest = [a for a in (DATA, OP, SYNC, LAUNCH, PYTHON, NAMED, MEMORY) if a in present]
@@ -145,10 +145,7 @@ def legend(codes: Codes, width: int) -> str:
         **{_word(a): a for a in rest}, f"{BOTH} both": CODE_OF_BOTH, f"{SPARSE} computes in part": CODE_OF_SPARSE,
         **{_word(a): a for a in moving[2:]}, f"{IDLE} idle": WINDOW,
     }  # fmt: skip
-    kept = ""
-    for word, code in words.items():
-        kept += f"  {word}" if code in present and len(kept) + len(word) + 2 <= width else ""
-    return kept.strip()
+    return [word for word, code in words.items() if code in present]
 
 
 def _word(activity: int) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
-from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.path_section import NO_RANK, process_text
@@ -14,7 +13,7 @@ from rankscope.features.traces.trace_section import LATE, SHARES, WAITED
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, duration, short_name
-from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.detail.screens.page import ListPage, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
@@ -27,7 +26,7 @@ class BreakdownScreen(ListPage):
     """The uses of time of each rank; dismisses with the chosen rank."""
 
     DEFAULT_CSS = "BreakdownScreen #text { height: 9; }"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "sort")]
+    WAYS = (Way("s", "sort", "sort by the next column"),)
     VIEW = "breakdown"
     ENTER = "go to rank"
     FIND_HINT = "a rank: 12"

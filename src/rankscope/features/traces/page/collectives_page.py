@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import polars as pl
-from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.collectives_section import (
@@ -24,7 +23,7 @@ from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import byte_count, digits, duration, plural, ranks_text
 from rankscope.tui.columns import Col, Columns
-from rankscope.tui.detail.screens.page import TablePage
+from rankscope.tui.detail.screens.page import TablePage, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import GroupFilter, Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line
@@ -80,7 +79,7 @@ PAIR_COLUMNS = Columns[Row](
 class CollectivesScreen(TablePage[Row]):
     """Costs of collectives; dismisses with a group, or with a rank."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "part", "sizes, ranks or pairs")]
+    WAYS = (Way("m", "part", "sizes, ranks or pairs"),)
     DEFAULT_CSS = "CollectivesScreen #text { height: 11; max-height: 50%; }"
     VIEW = "collectives"
     ENTER = "go there"

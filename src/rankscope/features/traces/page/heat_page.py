@@ -9,14 +9,16 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.path_section import NO_RANK, process_text
 from rankscope.features.traces.rules.model import METRICS, STEP_TIME, TRACE_RESULTS, Metric, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration
+from rankscope.tui.actions import bound
 from rankscope.tui.detail.screens.grid_page import LABEL, GridPage, RankRow, fold_ranks, row_head
+from rankscope.tui.detail.screens.page import Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import HEAT, Line, Span, line, wrapped
@@ -26,11 +28,13 @@ class HeatScreen(GridPage):
     """Ranks by steps; dismisses with the chosen rank and the begin of its step."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m,right_square_bracket", "metric(1)", "metric", key_display="m M"),
-        Binding("M,left_square_bracket", "metric(-1)", "metric", show=False),
-        Binding("u", "unfold", "unfold"),
-        Binding("x", "hottest", "hottest"),
+        bound("unfold", "unfold", "unfold"),
+        bound("next_finding", "hottest", "hottest"),
     ]
+    WAYS = (
+        Way("m", "metric(1)", "the next metric"),
+        Way("p", "metric(-1)", "the metric before"),
+    )
     VIEW = "heat"
     ENTER = "go there"
     FIND_HINT = "a rank: 12"

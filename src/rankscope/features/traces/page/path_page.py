@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.path_section import (
@@ -24,7 +23,7 @@ from rankscope.features.traces.rules.trace_story import group_label
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import duration
-from rankscope.tui.detail.screens.page import ListPage
+from rankscope.tui.detail.screens.page import ListPage, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment, Selection
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrapped
@@ -41,7 +40,7 @@ class PathScreen(ListPage):
     """The critical path of each step; dismisses with its longest part."""
 
     DEFAULT_CSS = "PathScreen #text { height: 11; max-height: 60%; }"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "sort", "sort")]
+    WAYS = (Way("s", "sort", "sort by length, or by time"),)
     VIEW = "path"
     ENTER = "go to its longest part"
     FIND_HINT = "a step: 12"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
-from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.traces.range_section import UNKNOWN, differs, range_name
@@ -15,7 +14,7 @@ from rankscope.features.traces.rules.range_times import over_ranks
 from rankscope.schema import Dataset
 from rankscope.text.wording import duration, plural, ranks_text
 from rankscope.tui.columns import Col, Columns
-from rankscope.tui.detail.screens.page import TablePage
+from rankscope.tui.detail.screens.page import TablePage, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Selection
 from rankscope.tui.styled_text import Line, Span, cut, line
@@ -52,7 +51,7 @@ RANGE_COLUMNS = Columns[Row](
 class RangesScreen(TablePage[Row]):
     """Annotations and modules over ranks; dismisses with the rank that computes longest in one."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "kind", "annotations or modules")]
+    WAYS = (Way("m", "kind", "annotations or modules"),)
     DEFAULT_CSS = "RangesScreen #text { height: 7; max-height: 50%; }"
     VIEW = "annotations"
     COLUMNS = RANGE_COLUMNS

@@ -108,9 +108,9 @@ class ShownTraces(TraceBoard, LaneBoard):
         """How well the clocks agree."""
         return [self.lanes.clock_words]
 
-    def legend(self, present: Codes, width: int) -> str:
+    def legend(self, present: Codes) -> list[str]:
         """The most important activities first."""
-        return activity.legend(present, width)
+        return activity.legend(present)
 
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:
         """The activity of most ranks of the whole model."""

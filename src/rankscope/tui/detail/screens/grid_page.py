@@ -8,11 +8,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
 from rankscope.text.wording import rank_ranges
+from rankscope.tui.actions import bound
 from rankscope.tui.detail.line_widgets import CellList, Lines
 from rankscope.tui.detail.screens.page import ListPage
 from rankscope.tui.options import ViewOptions
@@ -27,8 +28,8 @@ class GridPage(ListPage):
 
     DEFAULT_CSS = "GridPage #list { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l", "cell(1)", "step", key_display="left right"),
-        Binding("left,h", "cell(-1)", "step", show=False),
+        bound("right", "cell(1)", "step", "left right"),
+        bound("left", "cell(-1)"),
     ]
     RULED: ClassVar[str] = "step"
     """Noun of the columns."""
@@ -153,9 +154,9 @@ class BinnedPage(GridPage):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w,plus,equals_sign", "zoom(-1)", "zoom, all", key_display="w s 0"),
-        Binding("s,minus", "zoom(1)", "zoom out", show=False),
-        Binding("0", "zoom(0)", "show all", show=False),
+        bound("zoom_in", "zoom(-1)", "zoom, all", "+ - 0"),
+        bound("zoom_out", "zoom(1)"),
+        bound("zoom_fit", "zoom(0)"),
     ]
     LOOKS: ClassVar[Sequence[Span]]
     """The look of each code."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
-
-from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Divergence
 from rankscope.schema import Dataset
@@ -15,7 +12,7 @@ from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail.group_states import GroupState, group_states
 from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.operation_text import group_label, group_short
-from rankscope.tui.detail.screens.page import TablePage
+from rankscope.tui.detail.screens.page import TablePage, Way
 from rankscope.tui.detail.selection_facts import as_absence
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import GroupFilter, Selection
@@ -94,10 +91,10 @@ def group_detail(state: GroupState, width: int) -> list[Line]:
 class GroupsScreen(TablePage[GroupState]):
     """The groups; dismisses with a filter to the chosen group, and the collective where it diverges."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("o", "place", "go there"),
-        Binding("a", "all", "all groups"),
-    ]
+    WAYS = (
+        Way("p", "place", "go to the collective where it parts, among all lanes"),
+        Way("a", "all", "all groups in the lanes: ends the filter"),
+    )
     VIEW = "groups"
     COLUMNS = GROUP_COLUMNS
     ENTER = "only this group"

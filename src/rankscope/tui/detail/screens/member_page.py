@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from textual import on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
@@ -17,6 +17,7 @@ from rankscope.analysis.presence import Absence
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, duration, rank_ranges
+from rankscope.tui.actions import bound
 from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.detail_text import brief, stack_lines
@@ -25,7 +26,7 @@ from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.operation_index import OpIndex, index_of
 from rankscope.tui.detail.operation_text import group_label
 from rankscope.tui.detail.peers import Fold, Peers, fold, members
-from rankscope.tui.detail.screens.page import Page
+from rankscope.tui.detail.screens.page import Page, Way
 from rankscope.tui.detail.selection_facts import look_up, peers_of, select
 from rankscope.tui.detail.stack_tree import forest, one_line, user_frames
 from rankscope.tui.filters import parse_ranks
@@ -38,12 +39,12 @@ class MemberScreen(Page):
     """The members of a collective with times and stacks; dismisses with the same collective on the chosen rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("u", "unfold", "unfold"),
-        Binding("e", "edit", "source"),
-        Binding("i", "internals", "internals"),
-        Binding("right,l", "frame(1)", "frame", show=False),
-        Binding("left,h", "frame(-1)", "frame", show=False),
+        bound("unfold", "unfold", "unfold"),
+        bound("source", "edit", "source"),
+        bound("right", "frame(1)"),
+        bound("left", "frame(-1)"),
     ]
+    WAYS = (Way("i", "internals", "frames of torch, C++ and the interpreter, or without"),)
     DEFAULT_CSS = """
     MemberScreen #members, MemberScreen #tree { height: 1fr; }
     MemberScreen #text { height: 7; border-top: solid $secondary; }
@@ -52,6 +53,7 @@ class MemberScreen(Page):
     """
     VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]
     TITLE = "members"
+    TAB = 3
     ENTER = "go to rank"
     FIND_HINT = "ranks (0-7,64), or an operation or a state"
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from math import prod
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
@@ -18,6 +18,7 @@ from rankscope.analysis.places import Places
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import clipped, rank_ranges
+from rankscope.tui.actions import bound
 from rankscope.tui.detail import operation_text
 from rankscope.tui.detail.line_widgets import CellList, Lines
 from rankscope.tui.detail.operation_index import index_of
@@ -141,10 +142,10 @@ class MeshScreen(ListPage):
     """The grid of ranks; dismisses with the chosen rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,l", "cell(1)", "rank", key_display="left right"),
-        Binding("left,h", "cell(-1)", "rank", show=False),
-        Binding("n", "culprit(1)", "culprit", key_display="n N"),
-        Binding("N", "culprit(-1)", "culprit", show=False),
+        bound("right", "cell(1)", "rank", "left right"),
+        bound("left", "cell(-1)"),
+        bound("next_finding", "culprit(1)", "culprit", "n N"),
+        bound("previous_finding", "culprit(-1)"),
     ]
     VIEW = "mesh"
     ENTER = "go to rank"

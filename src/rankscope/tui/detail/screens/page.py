@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.screen import ModalScreen
 from textual.widget import Widget
@@ -19,8 +21,9 @@ from rankscope.kinds.view_kinds import VIEWS
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.given_input import GivenInput, quoted
-from rankscope.tui.actions import SCROLLING, Hint, hint_line
+from rankscope.tui.actions import SCROLLING, TAB_KEYS, Hint, bound, hint_line
 from rankscope.tui.columns import Columns
+from rankscope.tui.copies import add_to_file
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.source_editor import editor_command, locate
 from rankscope.tui.options import ViewOptions
@@ -34,14 +37,43 @@ Result = Selection | Moment | GroupFilter | int | None
 """The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
 
 
+class Way(NamedTuple):
+    """Something else that a page can show, or a place that it leads to."""
+
+    key: str
+    """The letter that chooses it from the menu."""
+    action: str
+    """The action of the page, as in a binding."""
+    what: str
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The main screen as its pages see it."""
+
+    lines: Callable[[Page, int], tuple[Line, Line]]
+    """The title and the line of tabs, for a page and a width."""
+    open_tab: Callable[[int], object]
+    command: Callable[[str], object]
+    """Does an action of the main screen by its id."""
+    choices: Callable[[], list[tuple[Choice, Callable[[], object]]]]
+    """Views and actions that can be chosen by name, each with what does it."""
+
+
 class Page(ModalScreen[Result]):
     """A screen of its own over the lanes. Subclasses define its content and the search in it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "find", key_display="/"),
-        Binding("tab", "other_pane", "pane"),
-        Binding("escape,q", "back", "back", key_display="esc"),
-        Binding("question_mark", "app.help", "help", key_display="?"),
+        bound("search", "find", "find"),
+        bound("rows", "show", "show"),
+        bound("next_pane", "other_pane", "pane"),
+        bound("copy", "copy", "copy"),
+        bound("back", "back", "back"),
+        *(bound(name, f"tab({number})") for number, name in TAB_KEYS),
+        bound("export", "main('export')"),
+        bound("copy_command", "main('copy_command')"),
+        bound("help", "app.help", "keys"),
+        bound("quit", "app.quit", "quit"),
     ]
     DEFAULT_CSS = """
     Page { background: $background; layout: vertical; align: left top; }
@@ -52,10 +84,14 @@ class Page(ModalScreen[Result]):
     FIND_HINT = "part of a line"
     ENTER = "go there"
     """Effect of enter, for the line of keys."""
+    WAYS: ClassVar[tuple[Way, ...]] = ()
+    """The entries of the menu of what is shown."""
     VIEW: ClassVar[str] = ""
     """Name of its kind of view; "" for a page about the cursor."""
     TITLE: ClassVar[str] = ""
     """Name of a page about the cursor."""
+    TAB: ClassVar[int] = 0
+    """The tab of a page about the cursor; a view's stands in its row."""
 
     def __init__(self, options: ViewOptions) -> None:
         super().__init__(classes="-ascii" if options.ascii_only else None)
@@ -64,13 +100,18 @@ class Page(ModalScreen[Result]):
         """Text of the search; the lists show only entries with it."""
         self.is_early = False
         """Whether only a part of the job is shown, and the rest is being read: then nothing is missing for good."""
+        self.surroundings: Surroundings | None = None
+        """The lines above the page, and the functions of the main screen; None where there is no main screen."""
         self._asked_from: Widget | None = None
         self._scrolls = False
         """Whether the focus is in a pane of lines to read, beside a list."""
 
     def compose(self) -> ComposeResult:
-        """Heading, body and keys."""
-        yield TextBar("heading", self.options, "panel")
+        """The lines of the main screen above it, heading, body and keys."""
+        if self.surroundings is not None:
+            yield TextBar("title", self.options, "panel")
+            yield TextBar("tabs", self.options)
+        yield TextBar("heading", self.options)
         yield from self.body()
         yield TextBar("hints", self.options, "panel")
 
@@ -131,8 +172,16 @@ class Page(ModalScreen[Result]):
         """Writes heading and keys anew for the new width."""
         self.draw_bars()
 
+    def draw_top(self) -> None:
+        """Writes the lines of the main screen anew, for a later state of the job."""
+        if self.surroundings is not None and self.is_mounted and self.size.width:
+            title, tabs = self.surroundings.lines(self, self.size.width)
+            self.query_one("#title", TextBar).put(title)
+            self.query_one("#tabs", TextBar).put(tabs)
+
     def draw_bars(self) -> None:
-        """Writes heading and keys."""
+        """Writes the lines above, heading and keys."""
+        self.draw_top()
         self.query_one("#heading", TextBar).put(*self.heading())
         self.note("")
 
@@ -158,7 +207,8 @@ class Page(ModalScreen[Result]):
         # each action once; those of the subclass come first
         hints: dict[str, Hint] = {}
         for binding in (b for kind in type(self).__mro__ for b in vars(kind).get("BINDINGS", ())):
-            if binding.show and binding.description and self.check_action(binding.action, ()):
+            idle = binding.action == "show" and not self.ways()
+            if binding.show and binding.description and not idle and self.check_action(binding.action, ()):
                 key = binding.key.split(",")[0]
                 hints.setdefault(binding.action, Hint(key, binding.key_display or key, binding.description))
         keys = list(hints.values())
@@ -168,6 +218,55 @@ class Page(ModalScreen[Result]):
             return [enter, *keys]
         return [enter, *(hint for hint in keys if every or hint.key != "tab"), *SCROLLING]
 
+    def ways(self) -> list[Way]:
+        """The entries of the menu that have a use here."""
+        known = (way for kind in type(self).__mro__ for way in vars(kind).get("WAYS", ()))
+        return [way for way in known if self.check_action(way.action.partition("(")[0], ())]
+
+    def action_show(self) -> None:
+        """Lets one of the ways to show the page be chosen."""
+        ways = self.ways()
+        if not ways:
+            self.note("this page has one way to show it")
+            return
+
+        def chosen(at: int | None) -> None:
+            if at is not None:
+                self._do(ways[at])
+
+        choices = [Choice(way.what, way.key) for way in ways]
+        self.app.push_screen(ChoiceScreen(f"show ({self.title_text})", choices, self.options), chosen)
+
+    def _do(self, way: Way) -> None:
+        self.app.call_later(self.run_action, way.action)
+
+    def action_tab(self, number: int) -> None:
+        """Opens another tab of the main screen, or the next page of this one."""
+        if self.surroundings is not None:
+            self.surroundings.open_tab(number)
+
+    def action_main(self, name: str) -> None:
+        """Does an action of the main screen, which does not change what is on the page."""
+        if self.surroundings is not None:
+            self.surroundings.command(name)
+
+    def copied(self) -> str:
+        """The text that is copied: that of the pane of lines, or of the line under the cursor."""
+        return "\n".join(parts.plain.rstrip() for text in self.query(Lines) for parts in text.lines())
+
+    def action_copy(self) -> None:
+        """Copies what is under the cursor."""
+        self.copy_text(self.copied())
+
+    def copy_text(self, text: str) -> None:
+        """Copies a text to the clipboard, and to a file: clipboards often do not work through tmux and SSH."""
+        self.app.copy_to_clipboard(text)
+        said = plain(text.partition("\n")[0], 60)
+        try:
+            self.note(f"copied: {said}; also in {plain(str(add_to_file(self.options.export_dir, text)))}")
+        except OSError as error:
+            self.note(f"copied: {said}; no file was written: {error.strerror or error}")
+
     def limits(self) -> list[str]:
         """Limits of the lists, in words."""
         return [repr(self.wanted)] if self.wanted else []
@@ -175,11 +274,18 @@ class Page(ModalScreen[Result]):
     def choose_key(self) -> None:
         """Lets one of the keys of the page be chosen by its effect, and presses it."""
         hints = [hint for hint in self.hints(every=True) if hint.key]
+        doing: list[Callable[[], object]] = [partial(self.app.simulate_key, hint.key) for hint in hints]
         choices = [Choice(f"{hint.what}  ({hint.display})") for hint in hints]
+        doing += [partial(self._do, way) for way in self.ways()]
+        choices += [Choice(f"show {way.what}  (g {way.key})") for way in self.ways()]
+        if self.surroundings is not None:
+            more = self.surroundings.choices()
+            doing += [does for _, does in more]
+            choices += [choice for choice, _ in more]
 
         def chosen(at: int | None) -> None:
             if at is not None:
-                self.app.simulate_key(hints[at].key)
+                doing[at]()
 
         title = f"what to do in this view ({self.title_text})"
         self.app.push_screen(ChoiceScreen(title, choices, self.options), chosen)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
-
-from textual.binding import Binding, BindingType
 
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
@@ -16,7 +13,7 @@ from rankscope.text.wording import clipped, plural, rank_ranges
 from rankscope.tui.columns import Col, Columns
 from rankscope.tui.detail.finding_text import severity_role
 from rankscope.tui.detail.operation_index import index_of
-from rankscope.tui.detail.screens.page import TablePage
+from rankscope.tui.detail.screens.page import TablePage, Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, line
 
@@ -77,7 +74,7 @@ def setting_text(setting: ReportedSetting, finding: Finding | None, width: int) 
 class SettingsScreen(TablePage[Row]):
     """The settings that differ, or all; dismisses with a rank that has the rarest value."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "everything", "all")]
+    WAYS = (Way("a", "everything", "all settings, or those that differ"),)
     VIEW = "settings"
     FIND_HINT = "part of a name or of a value; or a rank"
     ENTER = "go to rank"

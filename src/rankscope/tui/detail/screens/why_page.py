@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
@@ -14,6 +14,7 @@ from rankscope.analysis.model import Analysis, RankExplanation
 from rankscope.report.words import why_sections
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
+from rankscope.tui.actions import bound
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.screens.page import Page
@@ -38,11 +39,12 @@ class WhyScreen(Page):
     """The answer for one rank; dismisses with its finding, or with the last operation of the rank."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose", show=False),
-        Binding("c", "chain", "rank it waits for"),
+        bound("open", "choose"),
+        bound("chain", "chain", "rank it waits for"),
     ]
     DEFAULT_CSS = "WhyScreen #text { height: 1fr; }"
     TITLE = "why"
+    TAB = 1
     ENTER = "to the finding"
     FIND_HINT = "part of a line"
 
