@@ -18,7 +18,7 @@ from rankscope.tui.app import RankscopeApp
 from rankscope.tui.board import Board
 from rankscope.tui.options import Load, ProgressLike, ViewOptions
 
-LONGEST_S, LOOK_S = 300.0, 0.02
+LONGEST_S, LOOK_S = 12.0, 0.02
 """So long a test waits for what has to come, and so often it looks: a machine may be busy."""
 PLAIN = ViewOptions(ascii_only=True, palette="none")
 
@@ -82,6 +82,12 @@ async def workers_done(app: App[Any]) -> None:
 async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
     """Presses keys and waits for what they start."""
     await pilot.press(*keys)
+    await settle(app, pilot)
+
+
+async def act(app: RankscopeApp, pilot: Pilot[None], name: str) -> None:
+    """Does an action that has no key of its own, as the command palette does, and waits for what it starts."""
+    app.lanes.action_command(name) if name in app.lanes.commands else app.lanes.lanes.action_move(name)
     await settle(app, pilot)
 
 

@@ -35,8 +35,6 @@ class LaneBoard(RankWindow):
     """Where a search looks, in words."""
     RULED: ClassVar[int] = 1
     """Lines above the lanes."""
-    FILLS: ClassVar[bool] = False
-    """Whether its rows are chosen for all the height there is."""
 
     CARD: ClassVar[bool] = True
     """Whether the detail begins with the card of the finding where the cursor stands at it."""
@@ -63,6 +61,11 @@ class LaneBoard(RankWindow):
     @abstractmethod
     def clock_offsets(self, whole: Model) -> Mapping[int, int]:
         """Nanoseconds to subtract from times of each rank, so that they stand on the axis of this board."""
+
+    @property
+    def most_rows(self) -> int:
+        """The rows that it shows where there is room."""
+        return self.count
 
     # Changes of the rows
 

@@ -46,6 +46,18 @@ def joined(words: Sequence[str], *, ascii_only: bool) -> Text:
     return Text((" - " if ascii_only else " \u2500 ").join(words))
 
 
+def in_lines(words: Sequence[str], width: int) -> list[str]:
+    """Words with two blanks between them, in lines of at most `width` characters; a word that is longer has its own."""
+    lines = [""]
+    for word in words:
+        longer = f"{lines[-1]}  {word}" if lines[-1] else word
+        if len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
 def status_line(title: str, words: Text, width: int, *, lit: bool, ascii_only: bool) -> Text:
     """The rule below the lanes: the title of the pane below it, and words about the lanes."""
     left = line(pane_title(title, lit=lit)) if title else BLANK

@@ -21,7 +21,8 @@ from rankscope.tui.styled_text import Line, Span, line
 from rankscope.tui.text_bars import TextBar
 
 _MARKS = (
-    ("A", "completed"), ("a", "pending: scheduled or started"), ("!", "proven never issued, while others wait in it"),
+    ("A", "completed"), ("a", "started: its device waits in it"), ("a.", "queued: no device has begun it"),
+    ("!", "proven never issued, while others wait in it"),
     ("?", "not known: overwritten, not in the dump, no dump"), ("*", "differs from the operation of the other members"),
     ("%", "its numbers break a rule, or first differ from a reference; 6 shows them"),
     (".", "several completed operations in one cell"), ("-", "an operation goes on (time axis)"),

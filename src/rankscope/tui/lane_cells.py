@@ -95,6 +95,8 @@ def _spread(model: Model, positions: Ints, codes: Codes, text: Codes, chars: int
     for mark, as_if in SIGNED.items():
         odd = (codes >> SHIFT) == mark
         out[odd, 1] = CHARACTERS[(codes[odd] & NUMBER) | np.uint8(as_if << SHIFT)]
+    # no device has begun it: a mark beside the letter, since a colour alone tells nobody
+    out[(codes >> SHIFT) == Mark.SCHEDULED, 1] = _DOT
     if chars >= LABELLED:
         for lane, cell in np.argwhere(positions[:, 1:] > positions[:, :-1]).tolist():
             label = _label(model, int(positions[lane, cell]), int(positions[lane, cell + 1]), chars)

@@ -65,7 +65,6 @@ class LanesScreen(Screen[None]):
         #lanes { height: 1fr; }
         #right { height: 1fr; width: 100%; }
         #detail { margin-left: 1; }
-        &.-fills #left { height: 70%; }
         &.-told #left { display: none; }
         &.-beside #body { layout: horizontal; }
         &.-beside #left { height: 100%; width: 62%; }
@@ -300,12 +299,12 @@ class LanesScreen(Screen[None]):
             self.lanes.changed()
             return
         left = self.query_one("#left").styles.inline
-        if self.is_beside or self.has_class("-fills"):
+        if self.is_beside:
             # the rows are chosen for the height that is there
             left.clear_rule("height")
             return
         before = left.height.value if left.height is not None else 0
-        need = board.count * self.lanes.lines_of_row + self._around_lanes
+        need = board.most_rows * self.lanes.lines_of_row + self._around_lanes
         height = min(self.room + self._around_lanes, need if findings.at_finding else max(need, int(before)))
         if self.room > 0 and height != before:
             self.query_one("#left").styles.height = height
@@ -313,7 +312,7 @@ class LanesScreen(Screen[None]):
     def _arrange(self) -> None:
         """Puts the detail beside the lanes where their rows fill the height of a wide screen, else below them."""
         board, height = self.boards.shown, self.body_height
-        rows = height if board.FILLS else board.count * self.lanes.lines_of_row
+        rows = board.most_rows * self.lanes.lines_of_row
         share = (BELOW if self.is_beside else BESIDE) * height
         self.set_class(self.has_class("-wide") and rows > share, "-beside")
 
@@ -340,13 +339,13 @@ class LanesScreen(Screen[None]):
     @property
     def room(self) -> int:
         """The most rows that lanes may take; 0 before the first layout."""
-        if self.is_beside or self.has_class("-fills"):
+        if self.is_beside:
             return max(self.query_one("#left").size.height - self._around_lanes, 0)
         whole = self.body_height - self._around_lanes
         if not self.findings.at_finding:
             return max(int(self.body_height * SHARE) - self._around_lanes, 0)
         card = self.detail.card_height(self.size.width - 1)
-        return max(whole - card, min(FEWEST_ROWS, self.boards.shown.count), 0)
+        return max(whole - card, min(FEWEST_ROWS, self.boards.shown.most_rows), 0)
 
     @property
     def detail_is_due(self) -> bool:
@@ -390,7 +389,6 @@ class LanesScreen(Screen[None]):
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""
-        self.set_class(self.boards.shown.FILLS, "-fills")
         alone = not self.boards.has_lanes
         changes = alone != self.has_class("-told")
         self.call_after_refresh(self.pages.find_tabs)

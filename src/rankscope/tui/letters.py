@@ -147,7 +147,8 @@ def name(value: int) -> str:
 
 _MEANINGS = (
     ((Mark.ABSENT, Mark.MISSING), "! never issued"), (DIFFERING, "* differs"),
-    ((Mark.WRONG_NUMBERS,), "% numbers off"), (PENDING, "lower case pending"),
+    ((Mark.WRONG_NUMBERS,), "% numbers off"), (PENDING, "lower case waits"),
+    ((Mark.SCHEDULED,), "a. only queued"),
     ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
 )  # fmt: skip
 """The meaning of marks in few words, the most important first."""

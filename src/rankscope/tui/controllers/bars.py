@@ -23,10 +23,10 @@ from rankscope.tui.controllers.findings_walk import FindingsWalk
 from rankscope.tui.controllers.job_news import JobNews
 from rankscope.tui.controllers.main_view import MainView
 from rankscope.tui.controllers.search_walk import SearchWalk
-from rankscope.tui.footer import joined, lane_words, overview_line, status_line
+from rankscope.tui.footer import in_lines, joined, lane_words, overview_line, status_line
 from rankscope.tui.header import verdict_lines
 from rankscope.tui.overview import Strip
-from rankscope.tui.styled_text import BLANK, Line, Span, cut, line, wrap
+from rankscope.tui.styled_text import BLANK, Line, Span, cut, line
 from rankscope.tui.tabs import LANES, VERDICT, Tab, tabs_line
 from rankscope.tui.text_bars import pane_title, rule
 
@@ -72,8 +72,9 @@ class Bars:
             Text.assemble((" overview".ljust(OVERVIEW_HEAD), "dim"), overview_line(strip.text, window))
         )
         width, ascii_only = view.room_of_lanes, view.options.ascii_only
-        words = line(Span("  ".join(board.legend(view.present)), "dim"))
-        view.bar("legend").put(*(line("  ", text) for text in wrap(words, width - 3)))
+        view.bar("legend").put(
+            *(line("  ", Span(text, "dim")) for text in in_lines(board.legend(view.present), width - 3))
+        )
         words = joined(lane_words(board, self._boards.wanted, self._search.found), ascii_only=ascii_only)
         lit = view.in_detail
         view.bar("status").put(status_line(self._pane_name(), words, width, lit=lit, ascii_only=ascii_only))

@@ -99,7 +99,9 @@ class DetailPane(Lines):
             return self._facts(width, height)
         lines = self._card_lines(width, height)
         if width >= COLUMNS and self._made is None and self.detail is not None:
-            return side_by_side(lines, beside_card(self.detail, column_widths(width)[1]), width)
+            left, right = column_widths(width)
+            facts = compact(self.detail, left, max(height - len(lines) - 1, 0))
+            return side_by_side([*lines, BLANK, *facts], beside_card(self.detail, right), width)
         room = height - len(lines) - 1
         facts = self._facts(width, room) if room >= FEWEST_FACTS else []
         return [*lines, *([BLANK, *facts] if facts else [])]

@@ -15,6 +15,7 @@ from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.page.span_facts import look, sight_lines
 from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_cells import Asked, draw
+from rankscope.features.traces.page.trace_rows import parts_of
 from rankscope.features.traces.page.trace_ruler import step_line, time_line
 from rankscope.features.traces.page.trace_selection import kind_of
 from rankscope.features.traces.page.trace_targets import (
@@ -37,6 +38,8 @@ from rankscope.tui.search import Hits, parse
 from rankscope.tui.styled_text import Line as StyledLine
 
 Ints = NDArray[np.int64]
+UNFOLDED = 64
+"""Most ranks whose parts may be unfolded to fill a screen."""
 WAITERS = 0.25
 """Share of waiting ranks from which the overview shows the wait."""
 
@@ -47,7 +50,6 @@ class ShownTraces(TraceBoard, LaneBoard):
     FOOTER = TRACED_FOOTER
     SEARCHED = "operation, kernel, group or rank"
     RULED = 2
-    FILLS = True
 
     def facts(self) -> Callable[[int, int], list[StyledLine]]:
         """The span under the cursor: its collective, launch, stack and step."""
@@ -58,6 +60,12 @@ class ShownTraces(TraceBoard, LaneBoard):
         del whole
         rows = self.lanes.dataset.traces.select("rank", "file").drop_nulls().rows()
         return {rank: -self.lanes.traces.offsets.get(file, 0) for rank, file in rows}
+
+    @property
+    def most_rows(self) -> int:
+        """All parts of each rank, where these are few enough to be unfolded; else the rows that there are."""
+        lanes = range(len(self.lanes.ranks)) if len(self.lanes.ranks) <= UNFOLDED else ()
+        return max(self.count, sum(len(parts_of(self.lanes, lane)) for lane in lanes))
 
     # Moves
 
