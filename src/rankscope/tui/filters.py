@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from rankscope.text.escaping import plain
 from rankscope.text.wording import ranks_text
-from rankscope.tui.letters import DIFFERING, LETTERS, NUMBER, PENDING, SHIFT, Mark
+from rankscope.tui.letters import DIFFERING, LETTERS, NUMBER, OVER, PENDING, SHIFT, Mark
 from rankscope.tui.model import Model
 
 STATES: dict[str, tuple[Mark, ...]] = {
-    "done": (Mark.DONE, Mark.WRONG_NUMBERS),
+    "done": (*OVER, Mark.WRONG_NUMBERS),
+    "late": (Mark.LATE, Mark.VERY_LATE),
     "pending": PENDING,
     "absent": (Mark.MISSING, Mark.ABSENT),
     "mismatch": DIFFERING,

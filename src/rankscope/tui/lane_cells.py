@@ -31,6 +31,8 @@ from rankscope.tui.times import Times
 Ints = NDArray[np.int64]
 
 _SPACE, _DOT, _DASH, _TILDE = (np.uint8(ord(char)) for char in " .-~")
+BESIDE = {Mark.SCHEDULED: ".", Mark.LATE: "'", Mark.VERY_LATE: '"'}
+"""Characters beside the letter, where there is room: a colour alone tells nobody."""
 LABELLED = 8
 """Characters from which a cell also holds the sequence number; with twice as many, the whole name."""
 
@@ -95,8 +97,8 @@ def _spread(model: Model, positions: Ints, codes: Codes, text: Codes, chars: int
     for mark, as_if in SIGNED.items():
         odd = (codes >> SHIFT) == mark
         out[odd, 1] = CHARACTERS[(codes[odd] & NUMBER) | np.uint8(as_if << SHIFT)]
-    # no device has begun it: a mark beside the letter, since a colour alone tells nobody
-    out[(codes >> SHIFT) == Mark.SCHEDULED, 1] = _DOT
+    for mark, beside in BESIDE.items():
+        out[(codes >> SHIFT) == mark, 1] = ord(beside)
     if chars >= LABELLED:
         for lane, cell in np.argwhere(positions[:, 1:] > positions[:, :-1]).tolist():
             label = _label(model, int(positions[lane, cell]), int(positions[lane, cell + 1]), chars)

@@ -23,21 +23,24 @@ class Mark(IntEnum):
 
     EMPTY = 0
     DONE = 1
-    UNSURE = 2
+    LATE = 2
+    """An operation that is over, which its rank issued late; see `lateness`."""
+    VERY_LATE = 3
+    UNSURE = 4
     """The operation exists, its state is not known."""
-    GONE = 3
+    GONE = 5
     """No row and no known reason: overwritten, filtered, or no dump."""
-    MISSING = 4
+    MISSING = 6
     """Proven never issued, by a rank that is held up, too."""
-    SCHEDULED = 5
-    STARTED = 6
-    WRONG_NUMBERS = 7
+    SCHEDULED = 7
+    STARTED = 8
+    WRONG_NUMBERS = 9
     """An operation that is over, with numbers that break a rule."""
-    MISMATCH = 8
+    MISMATCH = 10
     """An operation that differs from the operation of the other members, and is over."""
-    MISMATCH_PENDING = 9
+    MISMATCH_PENDING = 11
     """An operation that differs, and is not over."""
-    ABSENT = 10
+    ABSENT = 12
     """Proven never issued, by a rank that is to blame."""
 
 
@@ -66,6 +69,8 @@ SILENT = (Mark.EMPTY, Mark.GONE, Mark.MISSING, Mark.ABSENT)
 
 PENDING = (Mark.SCHEDULED, Mark.STARTED)
 """Marks of unfinished operations that fit the others."""
+OVER = (Mark.DONE, Mark.LATE, Mark.VERY_LATE)
+"""Marks of operations that are over and fit the others."""
 DIFFERING = (Mark.MISMATCH, Mark.MISMATCH_PENDING)
 """Marks of operations that differ from those of the other members."""
 SIGNED: Mapping[Mark, Mark] = {
@@ -149,7 +154,7 @@ _MEANINGS = (
     ((Mark.ABSENT, Mark.MISSING), "! never issued"), (DIFFERING, "* differs"),
     ((Mark.WRONG_NUMBERS,), "% numbers off"), (PENDING, "lower case waits"),
     ((Mark.SCHEDULED,), "a. only queued"),
-    ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
+    ((Mark.LATE,), "A' late"), ((Mark.VERY_LATE,), 'A" very late'), ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
 )  # fmt: skip
 """The meaning of marks in few words, the most important first."""
 
@@ -173,7 +178,7 @@ computes now and then."""
 HELD = THIN + 1
 """The first of five styles for memory that a rank holds, the fullest last."""
 _CELLS: dict[int, str] = {
-    Mark.DONE: "done", Mark.UNSURE: "unsure", Mark.GONE: "gone", Mark.SCHEDULED: "scheduled", Mark.STARTED: "started",
+    Mark.DONE: "done", Mark.LATE: "late", Mark.VERY_LATE: "later", Mark.UNSURE: "unsure", Mark.GONE: "gone", Mark.SCHEDULED: "scheduled", Mark.STARTED: "started",
     Mark.MISMATCH: "mismatch", Mark.MISMATCH_PENDING: "mismatch", Mark.MISSING: "missing", Mark.ABSENT: "absent",
     Mark.WRONG_NUMBERS: "mismatch",
     BUSY: "busy", COPY: "copy", HOST: "host", PATIENT: "patient", FAINT: "faint", THIN: "thin",

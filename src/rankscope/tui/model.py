@@ -18,7 +18,8 @@ from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import LANE_MARKS
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
-from rankscope.tui.letters import NUMBER, PENDING, SHIFT, Codes, Mark, code, op_codes
+from rankscope.tui.lateness import with_lateness
+from rankscope.tui.letters import NUMBER, OVER, PENDING, SHIFT, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, Collectives, absences, collectives, p2p_absences
 
 
@@ -198,7 +199,8 @@ def operation_lanes(dataset: Dataset, analysis: Analysis) -> Model:
     columns = logical_columns(dataset)
     ranks = _all_ranks(dataset)
     found = collectives(dataset, columns)
-    codes = _with_mismatches(dataset, analysis, _with_numbers(dataset, analysis, op_codes(dataset.ops)))
+    codes = with_lateness(dataset, op_codes(dataset.ops))
+    codes = _with_mismatches(dataset, analysis, _with_numbers(dataset, analysis, codes))
     real = operations(dataset, codes, columns)
     items = in_lanes(_marks(dataset, analysis, found, columns), real, ranks)
     width = int(items.col.max(initial=-1)) + 1
@@ -222,7 +224,7 @@ def _with_numbers(dataset: Dataset, analysis: Analysis, codes: Codes) -> Codes:
         if getattr(dataset, marks.table).is_empty():
             continue
         rows = _rows_of(dataset, function(marks.function)(dataset, analysis))
-        rows = rows[np.isin(codes[rows] >> SHIFT, (Mark.DONE, Mark.UNSURE))]
+        rows = rows[np.isin(codes[rows] >> SHIFT, (*OVER, Mark.UNSURE))]
         out[rows] = (out[rows] & NUMBER) | np.uint8(code(Mark.WRONG_NUMBERS))
     return out
 

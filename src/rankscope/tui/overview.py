@@ -11,10 +11,19 @@ from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 
 _CHARACTERS = {
-    Mark.DONE: ".", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
+    Mark.DONE: ".", Mark.LATE: ",", Mark.VERY_LATE: ";", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
     Mark.MISMATCH_PENDING: "*", Mark.ABSENT: "!", Mark.MISSING: "#", Mark.WRONG_NUMBERS: "%",
 }  # fmt: skip
-_MEANINGS = {"!": "never issued", "*": "differs", "%": "numbers off", "#": "pending", "?": "not known", ".": "done"}
+_MEANINGS = {
+    "!": "never issued",
+    "*": "differs",
+    "%": "numbers off",
+    "#": "pending",
+    "?": "not known",
+    ";": "very late",
+    ",": "late",
+    ".": "done",
+}
 TABLE: Codes = np.frombuffer(
     "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(CODES)).encode("ascii"), np.uint8
 )
