@@ -22,6 +22,7 @@ from rankscope.tui.text_bars import TextBar
 
 _MARKS = (
     ("A", "completed"), ("a", "started: its device waits in it"), ("a.", "queued: no device has begun it"),
+    ("A'", "over, and its rank issued it late"), ('A"', "very late"),
     ("!", "proven never issued, while others wait in it"),
     ("?", "not known: overwritten, not in the dump, no dump"), ("*", "differs from the operation of the other members"),
     ("%", "its numbers break a rule, or first differ from a reference; 6 shows them"),

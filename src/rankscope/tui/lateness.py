@@ -11,10 +11,13 @@ from rankscope.tui.letters import NUMBER, SHIFT, Codes, Mark, code
 
 MOST_OPERATIONS = 2_000_000
 """Operations beyond which no lateness is drawn: it would delay the first screen."""
-LATE_NS, VERY_LATE_NS = 1_000_000, 10_000_000
+LATE_NS, VERY_LATE_NS = 5_000_000, 20_000_000
 """Least lateness in ns that is drawn: less is the noise of a host."""
-USUAL_TIMES, VERY_TIMES = 4, 16
+USUAL_TIMES, VERY_TIMES = 6, 20
 """Least multiples of the usual lateness of the group: the median of all members but the first."""
+FEW_RANKS, LEAST_SHARE = 16, 0.1
+"""In a job of more ranks than this, a rank has marks only if it is late in this share of its collectives: rows of
+ranks that share a look would else fall apart for single delays."""
 
 
 def with_lateness(dataset: Dataset, codes: Codes) -> Codes:
@@ -38,14 +41,20 @@ def with_lateness(dataset: Dataset, codes: Codes) -> Codes:
     )
     late = late.filter(pl.col("members") > 1)
     usual = late.filter(pl.col("late") > 0).group_by("group").agg(usual=pl.col("late").median())
-    late = late.filter(pl.col("late") >= LATE_NS).join(usual, on="group")
+    late = late.join(usual, on="group").filter(_beyond(LATE_NS, USUAL_TIMES))
+    if issued["rank"].n_unique() > FEW_RANKS:
+        often = late.group_by("rank").len("late").join(issued.group_by("rank").len("all"), on="rank")
+        late = late.join(often.filter(pl.col("late") >= LEAST_SHARE * pl.col("all")), on="rank", how="semi")
     out = codes.copy()
-    for mark, least, times in ((Mark.LATE, LATE_NS, USUAL_TIMES), (Mark.VERY_LATE, VERY_LATE_NS, VERY_TIMES)):
-        rows = late.filter(pl.col("late") >= pl.max_horizontal(pl.lit(least), times * pl.col("usual")))[
-            "row"
-        ].to_numpy()
-        out[rows] = (codes[rows] & NUMBER) | np.uint8(code(mark))
+    for mark, rows in ((Mark.LATE, late), (Mark.VERY_LATE, late.filter(_beyond(VERY_LATE_NS, VERY_TIMES)))):
+        places = rows["row"].to_numpy()
+        out[places] = (codes[places] & NUMBER) | np.uint8(code(mark))
     return out
+
+
+def _beyond(least_ns: int, times: int) -> pl.Expr:
+    """Whether a lateness is at least this long, and so many times the usual one of the group."""
+    return pl.col("late") >= pl.max_horizontal(pl.lit(least_ns), times * pl.col("usual"))
 
 
 def _offsets(dataset: Dataset) -> dict[int, int] | None:

@@ -154,7 +154,8 @@ _MEANINGS = (
     ((Mark.ABSENT, Mark.MISSING), "! never issued"), (DIFFERING, "* differs"),
     ((Mark.WRONG_NUMBERS,), "% numbers off"), (PENDING, "lower case waits"),
     ((Mark.SCHEDULED,), "a. only queued"),
-    ((Mark.LATE,), "A' late"), ((Mark.VERY_LATE,), 'A" very late'), ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
+    ((Mark.LATE,), "A' late"), ((Mark.VERY_LATE,), 'A" very late'),
+    ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
 )  # fmt: skip
 """The meaning of marks in few words, the most important first."""
 
@@ -178,7 +179,8 @@ computes now and then."""
 HELD = THIN + 1
 """The first of five styles for memory that a rank holds, the fullest last."""
 _CELLS: dict[int, str] = {
-    Mark.DONE: "done", Mark.LATE: "late", Mark.VERY_LATE: "later", Mark.UNSURE: "unsure", Mark.GONE: "gone", Mark.SCHEDULED: "scheduled", Mark.STARTED: "started",
+    Mark.DONE: "done", Mark.LATE: "late", Mark.VERY_LATE: "later", Mark.UNSURE: "unsure", Mark.GONE: "gone",
+    Mark.SCHEDULED: "scheduled", Mark.STARTED: "started",
     Mark.MISMATCH: "mismatch", Mark.MISMATCH_PENDING: "mismatch", Mark.MISSING: "missing", Mark.ABSENT: "absent",
     Mark.WRONG_NUMBERS: "mismatch",
     BUSY: "busy", COPY: "copy", HOST: "host", PATIENT: "patient", FAINT: "faint", THIN: "thin",

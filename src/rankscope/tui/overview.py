@@ -11,7 +11,8 @@ from rankscope.tui.model import Model
 from rankscope.tui.times import Times
 
 _CHARACTERS = {
-    Mark.DONE: ".", Mark.LATE: ",", Mark.VERY_LATE: ";", Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
+    Mark.DONE: ".", Mark.LATE: ",", Mark.VERY_LATE: ";",
+    Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
     Mark.MISMATCH_PENDING: "*", Mark.ABSENT: "!", Mark.MISSING: "#", Mark.WRONG_NUMBERS: "%",
 }  # fmt: skip
 _MEANINGS = {
