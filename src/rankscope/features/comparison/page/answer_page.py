@@ -18,7 +18,7 @@ from textual.widget import Widget
 from rankscope.features.comparison.page.compared_view import ComparedPage, ComparedView, PartPage, diff_command, shown
 from rankscope.features.comparison.rules.model import ComparedRun, Hypothesis, PartState, RunDifference
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.actions import Hint
+from rankscope.tui.actions import Hint, bound
 from rankscope.tui.detail.finding_text import fitted
 from rankscope.tui.detail.line_widgets import LineList
 from rankscope.tui.detail.stack_tree import one_line
@@ -180,14 +180,14 @@ class AnswerPage(ComparedPage):
     """The answer. It is the lowest page: the others lie over it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "difference(1)", "next difference"),
-        Binding("N", "difference(-1)", "previous difference"),
-        Binding("c", "cause", "next cause"),
-        Binding("right,l", "open", "open the part", show=False),
-        Binding("tab", "step(1)", "next part"),
+        bound("next_finding", "difference(1)", "next difference"),
+        bound("previous_finding", "difference(-1)", "previous difference"),
+        bound("chain", "cause", "next cause"),
+        bound("right", "open"),
+        bound("next_pane", "step(1)", "next part"),
         Binding("shift+tab", "step(-1)", "previous part", show=False),
-        Binding("Y", "copy_command", "copy the command"),
-        Binding("e", "save", "write the Markdown report"),
+        bound("copy_command", "copy_command", "copy the command"),
+        bound("export", "save", "write the Markdown report"),
     ]
     DEFAULT_CSS = "AnswerPage #list { height: 1fr; min-height: 1; }"
     TITLE = "answer"

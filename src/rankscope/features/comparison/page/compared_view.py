@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from rankscope.features.comparison.page.aligned_lanes import PairedLanes
 from rankscope.features.comparison.rules.model import ComparedPart, PartState, RunComparison, RunFacts
@@ -16,8 +16,7 @@ from rankscope.features.comparison.rules.part_words import parting_title
 from rankscope.features.comparison.rules.run_sides import WholeComparison
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
-from rankscope.tui.actions import HELP, Hint
-from rankscope.tui.copies import add_to_file
+from rankscope.tui.actions import HELP, Hint, bound
 from rankscope.tui.detail.screens.page import ListPage, Page
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Span, cut, line, wrap
@@ -84,14 +83,6 @@ def shown(text: str) -> str:
 class ComparedPage(Page):
     """A page of the comparison. Digits open its neighbours, and escape goes back to the answer."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(str(key), f"app.open_page('{name}')", f"view: {name}", show=False)
-            for key, name in enumerate(VIEW_NAMES, 1)
-        ),
-        Binding("y", "copy", "copy"),
-        Binding("q", "app.quit", "quit"),
-    ]
     ENTER = ""
     CANNOT: ClassVar[frozenset[str]] = frozenset({"find", "other_pane"})
     """Actions of all pages that this one lacks: it may have no lines to find text in, and no second pane."""
@@ -131,18 +122,10 @@ class ComparedPage(Page):
         """The text that y copies."""
         return f"{shown(self.view.found.headline)}\n{self.view.text_command}"
 
-    def action_copy(self) -> None:
-        """Copies what is on the page."""
-        self.copy_text(self.copied())
-
-    def copy_text(self, text: str) -> None:
-        """Copies a text to the clipboard, and to a file: clipboards often do not work through tmux and SSH."""
-        self.app.copy_to_clipboard(text)
-        said = plain(text.partition("\n")[0], 60)
-        try:
-            self.note(f"copied: {said}; also in {add_to_file(self.options.export_dir, text)}")
-        except OSError as error:
-            self.note(f"copied: {said}; no file was written: {error.strerror or error}")
+    def action_tab(self, number: int) -> None:
+        """Opens another page by its number."""
+        if number <= len(VIEW_NAMES):
+            self.app.call_later(self.app.run_action, f"open_page('{VIEW_NAMES[number - 1]}')")
 
 
 class TargetPage(ComparedPage):
@@ -197,7 +180,7 @@ class PartPage(ComparedPage, ListPage):
     DEFAULT_CSS = "PartPage #text { height: 40%; }"
     CANNOT = frozenset()
     FIND_HINT = "a rank, a setting, a series"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("left,h", "back", "back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [bound("left", "back")]
     OWN = (Hint("slash", "/", "find"), Hint("escape", "esc", "back"))
 
     def __init__(self, view: ComparedView, options: ViewOptions, part: str) -> None:

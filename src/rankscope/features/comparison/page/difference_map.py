@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widget import Widget
 from textual_plotext.plot import Plot
 
@@ -28,8 +28,9 @@ from rankscope.features.comparison.rules.series_comparison import (
 )
 from rankscope.features.traces.rules.model import METRICS, TRACE_RESULTS, TraceAnalysis
 from rankscope.text.wording import duration, ranks_text
-from rankscope.tui.actions import Hint
+from rankscope.tui.actions import Hint, bound
 from rankscope.tui.detail.screens.grid_page import LABEL, GridPage, RankRow, fold_ranks, row_head
+from rankscope.tui.detail.screens.page import Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, cut, line, wrap, wrapped
 from rankscope.tui.text_bars import TextBar
@@ -202,26 +203,27 @@ class DifferencePage(TargetPage, GridPage):
     """The maps of a comparison."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m,right_square_bracket", "map(1)", "next map", key_display="m M"),
-        Binding("M,left_square_bracket", "map(-1)", "previous map", show=False),
-        Binding("n", "difference(1)", "next step that differs"),
-        Binding("N", "difference(-1)", "previous step that differs"),
-        Binding("w,plus,equals_sign", "zoom(-1)", "zoom in and out, all", key_display="w s 0"),
-        Binding("s,minus", "zoom(1)", "zoom out", show=False),
-        Binding("0", "zoom(0)", "all steps", show=False),
-        Binding("u", "unfold", "unfold or fold equal ranks"),
-        Binding("x", "greatest", "the greatest difference"),
-        Binding("escape", "back", "back"),
+        bound("next_finding", "difference(1)", "next step that differs"),
+        bound("previous_finding", "difference(-1)", "previous step that differs"),
+        bound("zoom_in", "zoom(-1)", "zoom in and out, all", "+ - 0"),
+        bound("zoom_out", "zoom(1)"),
+        bound("zoom_fit", "zoom(0)"),
+        bound("unfold", "unfold", "unfold or fold equal ranks"),
+        bound("back", "back", "back"),
     ]
+    WAYS = (
+        Way("m", "map(1)", "the next map"),
+        Way("p", "map(-1)", "the map before"),
+        Way("x", "greatest", "the greatest difference"),
+    )
     DEFAULT_CSS = "DifferencePage #text { height: 4; }"
     TITLE = "map"
     CANNOT = frozenset({"other_pane"})
     FIND_HINT = "a rank: 12, or a series"
     OWN = (
-        Hint("m", "m", "map"),
         Hint("n", "n", "next"),
-        Hint("x", "x", "greatest"),
-        Hint("w", "w s", "zoom"),
+        Hint("g", "g", "show"),
+        Hint("plus", "+ - 0", "zoom"),
         Hint("escape", "esc", "back"),
     )
 
@@ -548,16 +550,20 @@ class ScatterPage(TargetPage):
     """The scatter of two metrics over ranks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m,right_square_bracket", "metric(1,1)", "next metric upwards", key_display="m M"),
-        Binding("M,left_square_bracket", "metric(1,-1)", "previous metric upwards", show=False),
-        Binding("x", "metric(0,1)", "next metric to the right", key_display="x X"),
-        Binding("X", "metric(0,-1)", "previous metric to the right", show=False),
-        Binding("n,right,l,down,j", "rank(1)", "next outlier"),
-        Binding("N,left,h,up,k", "rank(-1)", "previous outlier"),
-        Binding("escape", "back", "back"),
+        bound("next_finding", "rank(1)", "next outlier"),
+        bound("previous_finding", "rank(-1)", "previous outlier"),
+        *(bound(name, "rank(1)") for name in ("right", "down")),
+        *(bound(name, "rank(-1)") for name in ("left", "up")),
+        bound("back", "back", "back"),
     ]
+    WAYS = (
+        Way("u", "metric(1,1)", "the next metric upwards"),
+        Way("d", "metric(1,-1)", "the metric before, upwards"),
+        Way("r", "metric(0,1)", "the next metric to the right"),
+        Way("l", "metric(0,-1)", "the metric before, to the right"),
+    )
     TITLE = "scatter"
-    OWN = (Hint("m", "m", "up"), Hint("x", "x", "right"), Hint("n", "n", "outlier"), Hint("escape", "esc", "back"))
+    OWN = (Hint("n", "n", "outlier"), Hint("g", "g", "metrics"), Hint("escape", "esc", "back"))
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:
         super().__init__(view, options, target)

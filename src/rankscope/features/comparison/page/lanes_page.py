@@ -7,20 +7,21 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
 from rankscope.features.comparison.page.aligned_lanes import PairedLanes
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
 from rankscope.text.wording import plural, ranks_text
-from rankscope.tui.actions import Hint
+from rankscope.tui.actions import Hint, bound
 from rankscope.tui.cell_selection import item_at
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.operation_index import one as position
 from rankscope.tui.detail.operation_text import absence, carried, group_label, op_name, progress
 from rankscope.tui.detail.peers import state_label
+from rankscope.tui.detail.screens.page import Way
 from rankscope.tui.detail.stack_tree import label, one_line, user_frames
 from rankscope.tui.marks import REASONS
 from rankscope.tui.model import Model
@@ -73,11 +74,11 @@ class LanesPage(TargetPage):
     """The lanes of both runs, and under them both operations at the cursor with their stacks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "difference(1)", "next difference"),
-        Binding("N", "difference(-1)", "previous difference"),
-        Binding("x", "arrange", "beside each other, one above the other, or as one"),
-        Binding("escape", "back", "back"),
+        bound("next_finding", "difference(1)", "next difference"),
+        bound("previous_finding", "difference(-1)", "previous difference"),
+        bound("back", "back", "back"),
     ]
+    WAYS = (Way("x", "arrange", "beside each other, one above the other, or as one"),)
     DEFAULT_CSS = """
     LanesPage #runs { height: 1fr; width: 100%; layout: vertical; }
     LanesPage #runs.-beside { layout: horizontal; }
@@ -90,7 +91,7 @@ class LanesPage(TargetPage):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (HIGH, "-high"), (36, "-tall")]
     TITLE = "lanes"
     CANNOT = frozenset({"find"})
-    OWN = (Hint("n", "n", "next"), Hint("x", "x", "layout"), Hint("escape", "esc", "back"))
+    OWN = (Hint("n", "n", "next"), Hint("g", "g", "layout"), Hint("escape", "esc", "back"))
 
     def __init__(self, view: ComparedView, options: ViewOptions, target: str = "") -> None:
         super().__init__(view, options, target)

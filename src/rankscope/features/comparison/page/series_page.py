@@ -10,14 +10,15 @@ import numpy as np
 import polars as pl
 from rich.style import Style
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widget import Widget
 from textual_plotext.plot import Plot
 
 from rankscope.analysis.arrays import Ints
 from rankscope.features.comparison.page.compared_view import ComparedView, TargetPage, shown
 from rankscope.features.comparison.rules.series_comparison import Curves, Floats, SeriesKey, curves, series_keys
-from rankscope.tui.actions import Hint
+from rankscope.tui.actions import Hint, bound
+from rankscope.tui.detail.screens.page import Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.styled_text import Line, Role, Span, cut, line, wrap
 from rankscope.tui.text_bars import TextBar
@@ -168,30 +169,32 @@ class SeriesPage(TargetPage):
     """One series of both runs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "difference(1)", "next step that differs"),
-        Binding("N", "difference(-1)", "previous step that differs"),
-        Binding("m,right_square_bracket", "series(1)", "next series", key_display="m M"),
-        Binding("M,left_square_bracket", "series(-1)", "previous series", show=False),
-        Binding("down,j", "rank(1)", "next rank of the series", key_display="up down"),
-        Binding("up,k", "rank(-1)", "previous rank", show=False),
-        Binding("right,l", "column(1)", "a column to the right", key_display="left right"),
-        Binding("left,h", "column(-1)", "a column to the left", show=False),
-        Binding("full_stop", "step(1)", "next step", key_display=", ."),
-        Binding("comma", "step(-1)", "previous step", show=False),
-        Binding("home", "end(0)", "first step", key_display="home end"),
-        Binding("end", "end(-1)", "last step", show=False),
-        Binding("w,plus,equals_sign", "zoom(2)", "zoom in and out, all", key_display="w s 0"),
-        Binding("s,minus", "zoom(0.5)", "zoom out", show=False),
-        Binding("0", "zoom(0)", "all steps", show=False),
-        Binding("t", "scale", "linear or logarithmic scale"),
-        Binding("escape", "back", "back"),
+        bound("next_finding", "difference(1)", "next step that differs"),
+        bound("previous_finding", "difference(-1)", "previous step that differs"),
+        bound("down", "rank(1)", "next rank of the series", "up down"),
+        bound("up", "rank(-1)"),
+        bound("right", "column(1)", "a column to the right", "left right"),
+        bound("left", "column(-1)"),
+        bound("next_op", "step(1)", "next step"),
+        bound("previous_op", "step(-1)"),
+        bound("begin", "end(0)", "first step", "home end"),
+        bound("end", "end(-1)"),
+        bound("zoom_in", "zoom(2)", "zoom in and out, all", "+ - 0"),
+        bound("zoom_out", "zoom(0.5)"),
+        bound("zoom_fit", "zoom(0)"),
+        bound("axis", "scale", "linear or logarithmic scale"),
+        bound("back", "back", "back"),
     ]
+    WAYS = (
+        Way("s", "series(1)", "the next series"),
+        Way("p", "series(-1)", "the series before"),
+    )
     TITLE = "series"
     OWN = (
         Hint("n", "n", "next"),
-        Hint("m", "m", "series"),
+        Hint("g", "g", "series"),
         Hint("t", "t", "log"),
-        Hint("w", "w s", "zoom"),
+        Hint("plus", "+ - 0", "zoom"),
         Hint("escape", "esc", "back"),
     )
 
