@@ -114,17 +114,15 @@ def test_a_parquet_file_without_its_footer_is_refused_with_the_reason(damage: st
         decode_step_trace(broken)
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["footer", "row group"])
-def test_a_parquet_file_whose_footer_understates_its_rows_is_refused(*, first: bool) -> None:
+def test_a_parquet_file_whose_footer_understates_its_rows_is_refused() -> None:
     whole = bytearray(parquet(step_table(pl.concat([job().step_ops] * 5))))
     rows = decode_step_trace(bytes(whole)).rows
-    assert rows > 1 << 11
     # whole numbers of the footer are of seven bits a byte, and may have empty ones
     number, other = ((bytes([n << 1 & 0x7F | 0x80, n >> 6 & 0x7F])) for n in (rows, 100))
-    places = [at for at in range(len(whole) - 2) if whole[at : at + 2] == number]
-    at = places[0] if first else places[-1]
+    # the number of rows stands behind the schema, before those of the row groups
+    at = whole.index(number, len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"))
     whole[at : at + 2] = other
-    with pytest.raises(NotThisKindError, match="a Parquet file that is damaged"):
+    with pytest.raises(NotThisKindError, match="declares 100 rows, its row groups another number"):
         decode_step_trace(bytes(whole))
 
 
