@@ -23,8 +23,7 @@ KNOWS = {
     # the schedule of traces, too, is what their analysis matched; a headline of theirs stays
     "whatif.dump_calls": {"traces.rules.trace_story"},
     "whatif.recorded_calls": {
-        "traces.rules.device_spans", "traces.rules.model", "traces.rules.trace_story",
-        "traces.rules.trace_tables",
+        "traces.rules.device_spans", "traces.rules.model", "traces.rules.trace_story", "traces.rules.trace_tables",
     },
     "whatif.whatif_findings": {"traces.rules.model"},
 }  # fmt: skip

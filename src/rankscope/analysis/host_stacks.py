@@ -107,6 +107,9 @@ _C10D = r"torch/distributed/(distributed_c10d|_functional_collectives\w*|nn/func
 
 FRAME_PATTERNS = (
     FramePattern(0, "exit", "in {}", r"destroy_process_group|_shutdown_backend|_?abort_process_group", _C10D),
+    FramePattern(0, "exit", "taking its communicator down, in {}",
+        r"(c10d::NCCLComm::)?ncclComm(Abort|Destroy|Finalize|Revoke)|c10d::ProcessGroupNCCL::(abort\w*|shutdown)|"
+        r"c10d::NCCLComm::(abort|destroy)", native=True),
     FramePattern(1, "setup", "setting up process groups, in {}",
         r"init_process_group|new_\w*group\w*|split_group|_store_based_barrier|_new_process_group_helper|"
         r"_create_process_group_wrapper", _C10D),
@@ -187,6 +190,9 @@ FRAME_PATTERNS = (
     FramePattern(6, "thread", "in an event loop", r"run_forever|run_until_complete|_run_once|select",
         r"^(.*/)?(asyncio/\w+|selectors)\.py$"),
     FramePattern(6, "sleep", "sleeping", r"(pysleep|time_sleep|sleep|\w*nanosleep)\w*", native=True),
+    FramePattern(9, "blocked", "waiting for a lock, in {}",
+        r"_*(pthread_(mutex_lock|rwlock_(wr|rd)lock)\w*|lll_(mutex_)?lock\w*|L_lock_\d+|GI___lll_lock_wait)",
+        native=True),
     FramePattern(7, "backward", "in backward", r"_engine_run_backward|backward", r"torch/(autograd/|_tensor\.py$)"),
     FramePattern(8, "import", "importing modules", r"_find_and_load\w*|exec_module|create_module|get_data|get_code",
         r"^<frozen importlib"),
@@ -262,6 +268,8 @@ _HELPER_THREADS = re.compile(
     re.IGNORECASE,
 )
 """Names of helper threads, which never train."""
+_NAMELESS = re.compile(r"\?\?|0x[0-9a-fA-F]+")
+"""Functions of libraries without symbols, as debuggers write them."""
 _TITLE = re.compile(r"[A-Za-z]{2,12}::[\w.:\-]{1,80}")
 """The title that a server gives to a process: `VLLM::Worker_PP0_TP1`."""
 _TRAINING_ACTIVITIES = COMMUNICATION_ACTIVITIES | {"exit", "data", "storage", "device", "compile"}
@@ -439,10 +447,11 @@ def _of_rank(maker: _ThreadFactory, rows: list[_ThreadRow], paths: dict[int, str
 
 
 def _trains(maker: _ThreadFactory, rows: Sequence[_ThreadRow]) -> tuple[_ThreadRow, HostThread]:
-    """The main thread; if it waits for another thread, the one that works."""
+    """The main thread; if it waits for another thread, or none of its frames has a name, the one that works."""
     main = next((row for row in rows if row.is_main), rows[0])
     thread = maker.thread(main)
-    if thread.activity.doing in OTHER_THREAD_ACTIVITIES:
+    nameless = all(_NAMELESS.match(frame.function) for frame in thread.stack)
+    if thread.activity.doing in OTHER_THREAD_ACTIVITIES or nameless:
         for row in maker.process(main):
             other = maker.thread(row)
             if row != main and other.activity.doing in _TRAINING_ACTIVITIES and not _HELPER_THREADS.search(other.name):

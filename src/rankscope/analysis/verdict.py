@@ -124,7 +124,9 @@ def _without_dumps(scene: Scene, findings: Sequence[Finding]) -> str:
     if scene.freeze.watched:
         return "no dump can be read yet"
     if dataset.samples.height:
-        return "only stacks over time were found: rankscope stacks PATH shows what each rank does"
+        noted = _noted(findings)
+        shown = "rankscope stacks PATH shows what each rank does" if noted is None else noted.title
+        return f"only stacks over time were found: {shown}"
     if dataset.snapshots.height:
         return "only memory snapshots were found: rankscope memory PATH shows what each rank holds"
     if not looked and not (logs := _compiler_logs(dataset)).is_empty():

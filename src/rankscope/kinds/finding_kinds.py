@@ -259,12 +259,20 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         meaning="torch.compile compiles a function again and again; nobody is accused",
     ),
     FindingKind(
+        name="few-recompilations", worst="info", said_alone=True,
+        meaning="torch.compile compiles functions again once or twice; nobody is accused",
+    ),
+    FindingKind(
         name="compilation-failed", worst="warning",
         meaning="an exception ended a compilation of torch.compile",
     ),
     FindingKind(
         name="graph-breaks", worst="info", said_alone=True,
         meaning="torch.compile splits functions into several graphs: where, how often, why; nobody is accused",
+    ),
+    FindingKind(
+        name="stack-shares-differ", worst="info", said_alone=True,
+        meaning="by stacks over time, ranks spend different shares of their time in a call; nobody is accused",
     ),
     FindingKind(
         name="slow-link", worst="warning",

@@ -188,3 +188,48 @@ def test_an_exception_of_the_compiler_without_its_traceback(tmp_path: Path) -> N
 )
 def test_each_guard_has_its_advice(guard: str, word: str) -> None:
     assert word in guard_advice(guard)
+
+
+_RECOMPILES = "V0703 10:34:13.273000 14 torch/_dynamo/guards.py:2590] [{}/1] [__recompiles] {}\n"
+_BY_GUARD = "[2023-04-13 21:42:57,808] torch._dynamo.convert_frame.__recompiles: [DEBUG] "
+_AT_LIMIT = "W0930 08:14:56.601000 22 torch/_dynamo/convert_frame.py:1016] [0/1] "
+
+
+def test_functions_that_are_compiled_again_once_or_twice_are_a_note(tmp_path: Path) -> None:
+    guard = "    - 0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5"
+    lines = [(0, "Recompiling function f in /d/b.py:3"), (0, guard), (1, "Recompiling function g in /d/b.py:9")]
+    (tmp_path / "a.log").write_text("".join(_RECOMPILES.format(*line) for line in lines))
+    analysis = analyse(load([tmp_path]))
+    assert [(one.kind, one.severity) for one in analysis.findings] == [("few-recompilations", "info")]
+    title = analysis.findings[0].title
+    assert "2 functions, first f (b.py:3) again, once" in title and "expected 4" in title
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            "".join(
+                f"{_BY_GUARD}('Recompiling function step in /d/kf.py', "
+                f"\"triggered by the following guard failure: L['t'] == {n}\")\n"
+                for n in range(4)
+            ),
+            "step (kf.py) again and again (at least 4 times): L['t'] == 3",
+        ),
+        (
+            "[2023-04-13 21:42:57,808] torch._dynamo.convert_frame: [WARNING] "
+            "torch._dynamo hit config.cache_size_limit (64)\n"
+            "   function: 'toy' (example.py:5)\n   reasons:  ['___guarded_code.valid']\n",
+            "toy (example.py:5) up to its limit: ___guarded_code.valid",
+        ),
+        (
+            f"{_AT_LIMIT}torch._dynamo hit config.recompile_limit (1)\n"
+            f"{_AT_LIMIT}   function: 'fn' (/h/re.py:14)\n{_AT_LIMIT}   last reason: 0/0: \n",
+            "fn (re.py:14) up to its limit (at least 1 time)",
+        ),
+    ],
+)
+def test_lines_of_torch_2_0_and_limits_of_one(lines: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(lines)
+    titles = [one.title for one in analyse(load([tmp_path])).findings]
+    assert titles == [f"a process recompiles {words}"]

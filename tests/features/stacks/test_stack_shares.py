@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
+import pytest
 
 from rankscope.analysis import analyse
+from rankscope.assemble.load import load
 from rankscope.features.stacks.samples.decode import decode_profile
 from rankscope.features.stacks.share_text import folded_text, share_section, speedscope_profile
 from rankscope.features.stacks.stack_shares import ShareTree, odd_rank, rank_differences, share_tree
@@ -117,3 +120,23 @@ def test_the_accused_rank_has_its_call_as_evidence() -> None:
     cause = analyse(profiled({0: (100, 0), 1: (0, 100), 2: (100, 0)}, job)).cause
     assert cause is not None and cause.culprit_ranks == (1,)
     assert cause.evidence[0].text == "stacks over time: 100% of its time in read data.py:8, the others 0%"
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({0: (75, 25), 1: (20, 80)}, "ranks 0,1 differ in read data.py:8: 25% and 80% of their time; of two neither"),
+        ({0: (99, 1), 1: (20, 80), 2: (99, 1)}, "rank 1 spends 80% of its time in read data.py:8, the others 1%"),
+        ({0: (75, 25), 1: (74, 26)}, "rankscope stacks PATH shows what each rank does"),
+    ],
+)
+def test_a_report_on_stacks_over_time_tells_what_differs(
+    tmp_path: Path, counts: dict[int, tuple[int, int]], words: str
+) -> None:
+    for rank, seen in counts.items():
+        stacks = (" ".join([";".join(f"{f} ({file}:{line})" for f, file, line in reversed(stack)), str(count)])
+                  for stack, count in zip((WAIT, LOAD), seen, strict=True))  # fmt: skip
+        (tmp_path / f"pyspy_rank_{rank}.folded").write_text("\n".join(stacks) + "\n")
+    analysis = analyse(load([tmp_path]))
+    assert analysis.verdict.startswith(f"only stacks over time were found: {words}")
+    assert analysis.culprits == () and [f.severity for f in analysis.findings] in ([], ["info"])

@@ -25,6 +25,16 @@ def test_a_rank_that_meets_the_slow_one_in_another_group_is_not_accused(seed: in
     assert (first.cause, first.ranks) == ("worker", plan.ranks)
 
 
+@pytest.mark.parametrize(("cause", "seed"), [("stage", 1001), ("sequence", 1000), ("link", 3)])
+def test_nobody_is_accused_where_stage_sequence_or_link_explains_it(cause: str, seed: int, tmp_path: Path) -> None:
+    plan = planned(cause, seed)
+    write(plan, tmp_path)
+    analysis = analyse(load([tmp_path]))
+    first = WHAT_IF_RESULTS.of(analysis).gains[0]
+    assert first.cause == cause and analysis.culprits == ()
+    assert not any(finding.candidates for finding in analysis.findings if finding.kind == "straggler")
+
+
 def test_calls_are_of_the_step_in_which_a_host_issued_them_though_its_device_is_behind(tmp_path: Path) -> None:
     host_us, device_us, steps = 1_000, 9_000, 6
     files = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.trace_jobs import make, plan
 
 from rankscope.analysis import analyse
+from rankscope.assemble.load import load
 from rankscope.features.whatif import step_trace
 from rankscope.features.whatif.model import WHAT_IF_REASON, WHAT_IF_RESULTS, WhatIf
 from rankscope.features.whatif.step_graph import CircleError, StepGraph
@@ -83,14 +85,7 @@ def test_traces_of_profilers_gain_by_the_rank_of_the_headline() -> None:
 
 def test_a_step_trace_is_read_and_other_tables_are_refused_with_the_reason() -> None:
     ops = job().step_ops
-    columns = {
-        "dp_rank": "replica", "stage": "stage", "rank": "rank", "step": "step", "seq_id": "number", "mc": "chunk",
-        "mb_id": "micro", "gmc": "model_chunk", "optype": "kind",
-    }  # fmt: skip
-    table = ops.select(
-        *(pl.col(own).alias(name) for name, own in columns.items()),
-        start_ts=pl.col("start_ns") / 1e9, duration=pl.col("duration_ns") / 1e9,
-    )  # fmt: skip
+    table = step_table(ops)
     read = decode_step_trace(parquet(table))
     assert read.rows == ops.height
     assert read.numbers[NUMBERS.index("duration_ns")].tolist() == ops["duration_ns"].to_list()
@@ -117,6 +112,43 @@ def test_a_parquet_file_without_its_footer_is_refused_with_the_reason(damage: st
     broken = whole[:-20] if damage == "cut" else whole[:-8] + (1 << 31).to_bytes(4, "little") + b"PAR1"
     with pytest.raises(NotThisKindError, match="damaged: its footer cannot be read"):
         decode_step_trace(broken)
+
+
+def test_a_parquet_file_whose_footer_understates_its_rows_is_refused() -> None:
+    whole = bytearray(parquet(step_table(pl.concat([job().step_ops] * 5))))
+    rows = decode_step_trace(bytes(whole)).rows
+    # whole numbers of the footer are of seven bits a byte, and may have empty ones
+    number, other = ((bytes([n << 1 & 0x7F | 0x80, n >> 6 & 0x7F])) for n in (rows, 100))
+    # the number of rows stands behind the schema, before those of the row groups
+    at = whole.index(number, len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"))
+    whole[at : at + 2] = other
+    with pytest.raises(NotThisKindError, match="declares 100 rows, its row groups another number"):
+        decode_step_trace(bytes(whole))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "cause"), [(job(slow_stage=1), "stage"), (job(uneven=0.6), "sequence"), (job(slow_rank=3), "worker")]
+)
+def test_of_a_parquet_file_nobody_is_accused_where_stage_or_sequence_explains_it(
+    dataset: Dataset, cause: str, tmp_path: Path
+) -> None:
+    (tmp_path / "job.parquet").write_bytes(parquet(step_table(dataset.step_ops)))
+    analysis = analyse(load([tmp_path]))
+    first = WHAT_IF_RESULTS.of(analysis).cause
+    assert first is not None and first.cause == cause
+    assert analysis.culprits == ((3,) if cause == "worker" else ())
+
+
+def step_table(ops: pl.DataFrame) -> pl.DataFrame:
+    """The table of a step trace with these operations."""
+    columns = {
+        "dp_rank": "replica", "stage": "stage", "rank": "rank", "step": "step", "seq_id": "number", "mc": "chunk",
+        "mb_id": "micro", "gmc": "model_chunk", "optype": "kind",
+    }  # fmt: skip
+    return ops.select(
+        *(pl.col(own).alias(name) for name, own in columns.items()),
+        start_ts=pl.col("start_ns") / 1e9, duration=pl.col("duration_ns") / 1e9,
+    )  # fmt: skip
 
 
 def parquet(table: pl.DataFrame) -> bytes:

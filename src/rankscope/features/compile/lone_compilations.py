@@ -27,6 +27,7 @@ from rankscope.features.compile.recompiling import (
     compilation_evidence,
     explained_failures,
     failed_compilations,
+    few_recompilations,
     recompiling,
 )
 from rankscope.kinds.finding_kinds import FINDINGS
@@ -62,7 +63,8 @@ def with_compilations(findings: Sequence[Finding], scene: Scene) -> list[Finding
     if not new and (cold := _uncached(facts, places, hung=hung)) is not None:
         new = [cold]
     alone = {FunctionPlace(one.function, one.path, one.code_line) for one in lone}
-    new = [*failed, *new, *recompiling(facts, alone)[:MOST_FUNCTIONS], *graph_breaks(facts)]
+    new = [*failed, *new, *recompiling(facts, alone)[:MOST_FUNCTIONS]]
+    new += [*few_recompilations(facts), *graph_breaks(facts)]
     new = [replace(f, id=f"f{i}") for i, f in enumerate(new, len(findings) + 1)]
     causes = [finding for finding in new if finding.root_cause]
     late = [_explained(finding, causes) for finding in doubted]

@@ -1,4 +1,5 @@
-"""`recompilation`: functions that torch.compile compiles again and again, on all ranks or on those that tell it.
+"""`recompilation`: functions that torch.compile compiles again and again, on all ranks or on those that tell it;
+`few-recompilations`: those that it compiles again once or twice.
 
 Nobody is accused: `lone-compilation` is about ranks that do so alone.
 """
@@ -19,7 +20,13 @@ from rankscope.features.compile.guards import guard_advice
 from rankscope.text.wording import duration, plural, ranks_text
 
 KIND = "recompilation"
+FEW_KIND = "few-recompilations"
 MOST_EVIDENCE = 5
+_PLACE = ["function", "path", "code_line"]
+_FEW_TEXT = (
+    "A second compilation, as for a last batch of another size or a warm-up, is usual; each costs seconds or minutes. "
+    "Three or more of one function are told as a warning."
+)
 _AGAIN_TEXT = (
     "torch.compile makes a function again when an input does not fit any compiled version; each time costs seconds or "
     "minutes."
@@ -43,8 +50,9 @@ class FunctionPlace:
 
     @property
     def line(self) -> str:
-        """ "net.py:6"; "" if the file is not known."""
-        return f"{PurePath(self.path.replace(chr(92), '/')).name}:{self.code_line}" if self.path else ""
+        """ "net.py:6", or "net.py" without a known line; "" if the file is not known."""
+        name = PurePath(self.path.replace(chr(92), "/")).name
+        return f"{name}:{self.code_line}" if self.path and self.code_line else name
 
     @property
     def rows(self) -> pl.Expr:
@@ -57,15 +65,53 @@ class FunctionPlace:
 
 
 def recompiling(facts: Facts, lone: Collection[FunctionPlace]) -> list[Finding]:
-    """A finding for each function that is compiled again and again, without those that only a few ranks compile so;
-    the most often compiled first."""
-    counts = counted_again(facts.dataset.compilations).filter(pl.col("times") >= FEWEST_RECOMPILATIONS)
+    """A finding for each function that is compiled again and again, or up to its limit, without those that only a few
+    ranks compile so; the most often compiled first."""
+    counts = _often(facts)
     found = []
     for key, rows in counts.group_by("function", "path", "code_line", maintain_order=True):
         place = FunctionPlace(*key)
         if place not in lone:
             found.append((int(rows["times"].max()), _finding(facts, place, rows)))  # type: ignore[arg-type]
     return [finding for _, finding in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _often(facts: Facts) -> pl.DataFrame:
+    """Rows of `counted_again` of functions that are compiled three times or more, or no more as their limit is hit."""
+    at_limit = facts.dataset.compilations.filter(pl.col("what") == "limit").select(_PLACE).unique()
+    counts = counted_again(facts.dataset.compilations)
+    limited = counts.join(at_limit, on=_PLACE, how="semi")
+    return counts.filter(pl.col("times") >= FEWEST_RECOMPILATIONS).vstack(limited).unique(maintain_order=True)
+
+
+def few_recompilations(facts: Facts) -> list[Finding]:
+    """One finding on all functions that are compiled again once or twice, as for a last batch; none without any."""
+    counts = counted_again(facts.dataset.compilations)
+    again = facts.dataset.compilations.filter(pl.col("what").is_in(AGAIN), pl.col("error") == "")
+    rows = again.join(_often(facts), on=_PLACE, how="anti")
+    if rows.is_empty():
+        return []
+    ranks = tuple(sorted(set(rows["rank"].drop_nulls().to_list())))
+    keys = list(rows.select(_PLACE).unique(maintain_order=True).iter_rows())
+    times = max(counts.join(rows.select(_PLACE).unique(), on=_PLACE, how="semi")["times"].to_list())
+    often = "once" if times == 1 else "twice" if len(keys) == 1 else "at most twice"
+    told = rows.filter(pl.col("reason") != "")["reason"]
+    where = (
+        f"{FunctionPlace(*keys[0])}" if len(keys) == 1 else f"{len(keys)} functions, first {FunctionPlace(*keys[0])}"
+    )
+    return [
+        Finding(
+            kind=FEW_KIND,
+            severity="info",
+            title=f"torch.compile makes {where}{f' on {ranks_text(ranks)}' if ranks else ''} again, "
+            f"{often}{f': {told[0]}' if told.len() else ''}",
+            explanation=_FEW_TEXT,
+            about=ranks,
+            confidence="high",
+            evidence=tuple(compilation_evidence(facts, rows)),
+            next_steps=(guard_advice(str(told[0]) if told.len() else ""),),
+        )
+    ]
 
 
 def _finding(facts: Facts, place: FunctionPlace, counts: pl.DataFrame) -> Finding:
@@ -79,15 +125,15 @@ def _finding(facts: Facts, place: FunctionPlace, counts: pl.DataFrame) -> Findin
     spent = compilations.filter(pl.col("what") == "recompile")["duration_ns"].sum()
     took = f", {duration(spent)} in all" if isinstance(spent, int) and spent else ""
     times = sorted(counts["times"].to_list())
-    often = f"at least {plural(times[0], 'time')}{took}"
+    often = f" (at least {plural(times[0], 'time')}{took})" if times[0] else ""
     if times[0] != times[-1]:
-        often = f"{times[0]} to {times[-1]} times{took}"
+        often = f" ({times[0]} to {times[-1]} times{took})"
     stopped = (compilations["what"] == "limit").any()
+    again = "again and again" if times[-1] >= FEWEST_RECOMPILATIONS else "up to its limit"
     return Finding(
         kind=KIND,
         severity="warning",
-        title=f"{who} {'recompiles' if alone else 'recompile'} {place} again and again ({often})"
-        f"{f': {reason}' if reason else ''}",
+        title=f"{who} {'recompiles' if alone else 'recompile'} {place} {again}{often}{f': {reason}' if reason else ''}",
         explanation=" ".join(filter(None, (_AGAIN_TEXT, _EAGER if stopped else "", _UNTOLD if alone else ""))),
         about=ranks,
         confidence="high",

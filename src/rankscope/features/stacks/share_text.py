@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 from statistics import median
 from typing import Any, NamedTuple
 
 import orjson
 
-from rankscope.features.stacks.stack_shares import ShareDifference, ShareNode, ShareTree, odd_rank, rank_differences
+from rankscope.features.stacks.stack_shares import (
+    PAIR,
+    ShareDifference,
+    ShareNode,
+    ShareTree,
+    call_place,
+    odd_rank,
+    rank_differences,
+)
 from rankscope.report.blocks import Block, Grid, Prose, Section
 from rankscope.schema import Frame
 from rankscope.text.escaping import plain
 from rankscope.text.wording import plural, ranks_text
 
-PAIR = 2
 BAR = 10
 """Cells of the bar of a whole."""
 LEAST_SHARE = 0.01
@@ -37,7 +43,7 @@ def share_section(tree: ShareTree, rank: int | None = None) -> Section:
         title="share of the time, mean of all ranks; with the ranks that differ from most",
         head=("mean", "", "ranks", "call"),
         rows=[
-            (f"{row.mean:.0%}", row.bar, row.odd, f"{' ' * min(row.depth, 30)}{call_text(row.node.frame)}")
+            (f"{row.mean:.0%}", row.bar, row.odd, f"{' ' * min(row.depth, 30)}{call_place(row.node.frame)}")
             for row in rows[:MOST_LINES]
         ],
         numbers=(0,),
@@ -74,13 +80,7 @@ def _differences(tree: ShareTree, rank: int) -> Sequence[Block]:
 
 def _called(one: ShareDifference) -> str:
     """A call with its callers: "read data.py:8 < load < step"."""
-    return " < ".join([call_text(one.path[-1]), *(plain(frame.function, 40) for frame in one.path[-2:-4:-1])])
-
-
-def call_text(frame: Frame) -> str:
-    """A call and its place: "load data.py:7"."""
-    where = f" {PurePath(frame.file).name}:{frame.line}" if frame.file else ""
-    return plain(f"{frame.function}{where}", 200)
+    return " < ".join([call_place(one.path[-1]), *(plain(frame.function, 40) for frame in one.path[-2:-4:-1])])
 
 
 class ShareRow(NamedTuple):

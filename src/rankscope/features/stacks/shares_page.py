@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rankscope.analysis.model import Analysis
-from rankscope.features.stacks.share_text import BAR, ShareRow, call_text, share_rows
-from rankscope.features.stacks.stack_shares import ShareTree, odd_rank, rank_differences, share_tree
+from rankscope.features.stacks.share_text import BAR, ShareRow, share_rows
+from rankscope.features.stacks.stack_shares import ShareTree, call_place, odd_rank, rank_differences, share_tree
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.wording import ranks_text
@@ -43,7 +43,7 @@ class SharesScreen(TablePage[ShareRow]):
         )
 
     def _call(self, row: ShareRow) -> Line:
-        call = f"{' ' * min(row.depth, DEEPEST)}{call_text(row.node.frame)}"
+        call = f"{' ' * min(row.depth, DEEPEST)}{call_place(row.node.frame)}"
         return line(call, "  ", Span(row.odd, "bad" if self._odd_rank in row.ranks else "warn"))
 
     @classmethod
@@ -67,7 +67,7 @@ class SharesScreen(TablePage[ShareRow]):
         if not differences:
             return [Span("no rank differs from the others", "dim")]
         first = differences[0]
-        where = f"{first.own:.0%} in {call_text(first.path[-1])}, the others {first.others:.0%}"
+        where = f"{first.own:.0%} in {call_place(first.path[-1])}, the others {first.others:.0%}"
         return [Span(f"rank {self._odd_rank}", "bad"), f": {where}"]
 
     def rows(self) -> list[ShareRow]:
@@ -76,7 +76,7 @@ class SharesScreen(TablePage[ShareRow]):
 
     def has(self, row: ShareRow, text: str) -> bool:
         """Whether a call has `text` in its name or place."""
-        return text in call_text(row.node.frame).lower()
+        return text in call_place(row.node.frame).lower()
 
     def entry_text(self, at: int, width: int) -> list[Line]:
         """The place of the call, and its share in each rank."""

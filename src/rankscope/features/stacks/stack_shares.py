@@ -17,6 +17,7 @@ import polars as pl
 from rankscope.analysis.model import Evidence, Finding
 from rankscope.analysis.verdict import Scene
 from rankscope.schema import Dataset, Frame
+from rankscope.text.escaping import plain
 from rankscope.text.wording import ranks_text
 
 FEWEST_DUMPS = 2
@@ -25,6 +26,8 @@ MAIN = "MainThread"
 MOST_FRAMES = 256
 """Outermost frames of a stack in the tree."""
 MOST_PIDS = 8
+PAIR = 2
+"""So many ranks have no odd one."""
 _SERVES = frozenset({"_worker_loop"})
 """Functions of processes that serve another one: workers of a data loader."""
 _BOOTSTRAP = "threading.py"
@@ -154,11 +157,59 @@ def _is_main(thread: str, stack: tuple[Frame, ...]) -> bool:
 
 
 def with_shares(findings: Sequence[Finding], scene: Scene) -> list[Finding]:
-    """The findings; a cause that accuses one rank has the call on which that rank spends more time than the others."""
-    tree = share_tree(scene.facts.dataset)
+    """The findings; a cause that accuses one rank has the call on which that rank spends more time than the others.
+    Where nobody is accused, a note tells in which call ranks differ."""
+    tree = share_tree(scene.facts.dataset, or_by_pid=True)
     if tree is None:
         return list(findings)
-    return [_supported(finding, tree) for finding in findings]
+    supported = [_supported(finding, tree) for finding in findings]
+    noted = None if any(finding.root_cause for finding in findings) else _difference_note(tree)
+    return supported if noted is None else [*supported, replace(noted, id=f"f{len(findings) + 1}")]
+
+
+KIND = "stack-shares-differ"
+MOST_NOTED = 4
+
+
+def _difference_note(tree: ShareTree) -> Finding | None:
+    """A note on the calls in which one rank spends more time than the others, or two ranks differ; None without any."""
+    if len(tree.ranks) == PAIR:
+        first, second = tree.ranks
+        differences = rank_differences(tree, second)
+        shares = [f"{call_place(one.path[-1])}: {one.others:.0%} and {one.own:.0%}" for one in differences]
+        title = (
+            f"{tree.named(tree.ranks)} differ in {next(iter(shares), '')} of their time; of two neither is the odd one"
+        )
+        texts = [f"{tree.named([first])} and {tree.named([second])} in {share}" for share in shares]
+    else:
+        odd = odd_rank(tree)
+        differences = [] if odd is None else rank_differences(tree, odd)
+        shares = [
+            f"{one.own:.0%} of its time in {call_place(one.path[-1])}, the others {one.others:.0%}"
+            for one in differences
+        ]
+        who = "" if odd is None else tree.named([odd])
+        title = f"{who} spends {next(iter(shares), '')}"
+        texts = [f"{who}: {share}" for share in shares]
+    if not differences:
+        return None
+    return Finding(
+        kind=KIND,
+        severity="info",
+        title=title,
+        explanation="Stacks over time show where ranks spend their time, not who waits for whom.",
+        about=() if tree.by_pid else tree.ranks if len(tree.ranks) == PAIR else (odd_rank(tree),),  # type: ignore[arg-type]
+        confidence="medium",
+        confidence_reasons=("stacks over time do not show whether the job went on",),
+        evidence=tuple(Evidence(f"stacks over time: {text}") for text in texts[:MOST_NOTED]),
+        next_steps=("rankscope stacks PATH shows the calls of each rank; --rank R compares one with the others.",),
+    )
+
+
+def call_place(frame: Frame) -> str:
+    """A call and its place: "load data.py:7"."""
+    where = f" {PurePath(frame.file).name}:{frame.line}" if frame.file else ""
+    return plain(f"{frame.function}{where}", 200)
 
 
 def _supported(finding: Finding, tree: ShareTree) -> Finding:
@@ -168,8 +219,7 @@ def _supported(finding: Finding, tree: ShareTree) -> Finding:
     more = next((one for one in rank_differences(tree, rank) if one.more > 0), None)
     if more is None:
         return finding
-    call = more.path[-1]
-    where = f"{call.function} {PurePath(call.file).name}:{call.line}"
+    where = call_place(more.path[-1])
     text = f"stacks over time: {more.own:.0%} of its time in {where}, the others {more.others:.0%}"
     return replace(finding, evidence=(Evidence(text, rank=rank), *finding.evidence))
 

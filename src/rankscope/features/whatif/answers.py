@@ -19,7 +19,7 @@ import polars as pl
 
 from rankscope.features.whatif.model import Gain, Slowdown, WhatIf
 from rankscope.features.whatif.step_graph import Times
-from rankscope.features.whatif.step_schedule import StepSchedule
+from rankscope.features.whatif.step_schedule import StepSchedule, part_of
 
 DIGITS = 6
 """Digits of ratios: sums of many durations differ in their last bits from run to run."""
@@ -189,7 +189,7 @@ def _levels(schedule: StepSchedule) -> _Levels:
     totals = stages.group_by("stage", *over).agg(total=(pl.col("stage_ns") * pl.col("times")).sum())
     mean = pl.col("total").mean().over(over) if over else pl.col("total").mean()
     totals = totals.with_columns(ratio=(mean / pl.col("total")).fill_nan(1))
-    part = pl.when(pl.col("total_ns") > 0).then(pl.col("took_ns") / pl.col("total_ns")).otherwise(0.0)
+    part = part_of("total_ns")
     computing = (
         computing.join(ranks.drop("times", "stage"), on=["rank", "slot"], how="left")
         .join(stages.drop("times"), on=["stage", "slot"], how="left")

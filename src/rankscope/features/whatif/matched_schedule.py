@@ -16,7 +16,7 @@ import polars as pl
 
 from rankscope.analysis.arrays import Ints
 from rankscope.features.whatif.step_graph import StepGraph
-from rankscope.features.whatif.step_schedule import SCHEDULE, StepSchedule
+from rankscope.features.whatif.step_schedule import SCHEDULE, StepSchedule, part_of
 
 CALLS: dict[str, pl.DataType | type[pl.DataType]] = {
     "rank": pl.Int64,
@@ -107,11 +107,13 @@ def matched_schedule(
     )
     calls = _with_slots(_with_micros(_with_stages(calls)))
     nodes = _Nodes()
-    for (rank,), own in calls.group_by("rank", maintain_order=True):
-        if kernels is None:
+    sorted_kernels = None if kernels is None else kernels.sort("start_ns", maintain_order=True)
+    of_ranks = {} if sorted_kernels is None else sorted_kernels.partition_by("rank", as_dict=True)
+    for rank, own in calls.group_by("rank", maintain_order=True):
+        if sorted_kernels is None:
             _between(nodes, own)
         else:
-            _kernels(nodes, own, kernels.filter(pl.col("rank") == rank).sort("start_ns"))
+            _kernels(nodes, own, of_ranks.get(rank, sorted_kernels[:0]))
     work = pl.concat(nodes.rows)
     before, after = np.concatenate(nodes.before), np.concatenate(nodes.after)
     # all pieces of work come first, then all calls
@@ -335,6 +337,5 @@ def _shaped(calls: pl.DataFrame, work: pl.DataFrame, steps_known: bool, timed: b
         .with_columns(typical=pl.col("total").median().over("stage", "slot"))
     )  # fmt: skip
     joined = both.join(usual.drop("stage"), on=whole, how="left", nulls_equal=True, maintain_order="left")
-    share = pl.when(pl.col("total") > 0).then(pl.col("took_ns") / pl.col("total")).otherwise(0.0)
-    typical = pl.when(~pl.col("transfer")).then(share * pl.col("typical")).otherwise("typical_ns")
+    typical = pl.when(~pl.col("transfer")).then(part_of("total") * pl.col("typical")).otherwise("typical_ns")
     return joined.with_columns(typical_ns=typical).select(list(SCHEDULE))

@@ -26,6 +26,11 @@ SCHEDULE: dict[str, pl.DataType | type[pl.DataType]] = {
 """One row for each operation, in the order of the graph."""
 
 
+def part_of(total: str) -> pl.Expr:
+    """The part that an operation has in all of its slot on its rank, whose time is the column `total`; of none 0."""
+    return pl.when(pl.col(total) > 0).then(pl.col("took_ns") / pl.col(total)).otherwise(0.0)
+
+
 @dataclass(frozen=True)
 class StepSchedule:
     """The operations of steps, in the form that what-if questions are asked of."""

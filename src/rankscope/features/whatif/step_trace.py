@@ -83,18 +83,29 @@ def decode_step_trace(data: bytes) -> StepTrace:
 
 
 def _declared_rows(data: bytes) -> int:
-    """The number of rows that the footer declares. Raises NotThisKindError for more than are read, or without a footer.
+    """The number of rows that the footer declares. Raises NotThisKindError for more than are read, without a footer, or
+    where the row groups declare another number.
 
     Few bytes may declare many rows, and a row group is unpacked as a whole.
     """
     with memory_limit(max(len(data), READER_BYTES)):
         try:
-            rows = int(pl.scan_parquet(io.BytesIO(data)).select(pl.len()).collect().item())
+            scan = pl.scan_parquet(io.BytesIO(data))
+            rows = int(scan.select(pl.len()).collect().item())
+            counted = rows
+            if rows <= MOST_ROWS and (first := next(iter(scan.collect_schema()), None)) is not None:
+                # rows that pass a filter are those of the row groups; one too many is enough to see that there are more
+                each = scan.select(first).filter(pl.col(first).is_null() | pl.col(first).is_not_null())
+                counted = int(each.head(rows + 1).select(pl.len()).collect(engine="streaming").item())
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
             raise NotThisKindError("a Parquet file that is damaged: its footer cannot be read") from error
     if rows > MOST_ROWS:
         raise NotThisKindError(
             f"a Parquet file of {plural(rows, 'row')}: of a step trace at most {MOST_ROWS:,} are read"
+        )
+    if counted != rows:
+        raise NotThisKindError(
+            f"a Parquet file that is damaged: its footer declares {plural(rows, 'row')}, its row groups another number"
         )
     return rows
 

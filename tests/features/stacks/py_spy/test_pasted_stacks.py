@@ -128,3 +128,114 @@ def test_prose_about_a_log_is_no_stack(tmp_path: Path) -> None:
     text = "See below.\n" * 60 + "[rank1]: RuntimeError: no\n" + PSTACK
     (tmp_path / "job.log").write_text(text)
     assert load([tmp_path]).files["kind"].to_list() == ["log"]
+
+
+def test_heads_of_several_processes_above_one_stack_share_it() -> None:
+    text = PY_SPY.partition("\n\n")[2]
+    heads = "".join(f'Thread {number} (active): "MainThread"\n' for number in (510, 511, 512))
+    snapshot = decode_snapshot((heads + text.partition("\n")[2] + "\n1 in:\n\n" + text).encode())
+    assert [process.pid for process in snapshot.processes] == [510, 511, 512, 88]
+    assert [functions(snapshot, at) for at in range(4)] == [[["read", "train"]]] * 4
+
+
+NATIVE = """#0  0x00007f in clock_gettime () from /lib64/libcuda.so.1
+#1  0x00007e in cudaStreamSynchronize () from /lib64/libcudart.so.12
+"""
+
+
+@pytest.mark.parametrize("between", ["And native:\n", 'Thread 1 (Thread 0x7fb75c3b80 (LWP 88) "python"):\n'])
+def test_the_stack_in_c_of_the_same_process_joins_the_one_in_python(between: str, tmp_path: Path) -> None:
+    text = PY_SPY.partition("\n\n")[2] + "\n" + between + NATIVE
+    snapshot = decode_snapshot(text.encode())
+    assert functions(snapshot) == [["clock_gettime", "cudaStreamSynchronize", "read", "train"]]
+    title = analysis_of(tmp_path, text).findings[0].title
+    assert "1 process" in title and "process 88 waiting for the device, in cudaStreamSynchronize, from read" in title
+
+
+@pytest.mark.parametrize("between", ["", "Rank 3 in gdb:\n", 'Thread 1 (Thread 0x7fb75c3b80 (LWP 99) "python"):\n'])
+def test_the_stack_in_c_of_another_process_does_not(between: str) -> None:
+    snapshot = decode_snapshot((PY_SPY.partition("\n\n")[2] + "\n" + between + NATIVE).encode())
+    assert len(snapshot.processes) == 2 and functions(snapshot, 0) == [["read", "train"]]
+
+
+ABORT = """Thread 58 (Thread 0x15535d20d700 (LWP 1823817)):
+#0  0x000015551cd02434 in ?? () from /lib64/libcuda.so.1
+#10 0x000015551e63c2e8 in cudaStreamSynchronize () from /opt/libcudart.so.11.0
+#14 0x00001554fb45beef in ncclCommAbort (comm=0x5555bf9ec710) at init.cc:1508
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (ABORT, "the process of issue.md"),
+        (f"{ABORT}\nThread 1 (Thread 0x15555518b740 (LWP 1811075))\n#0  0x0000 in ?? () from /lib64/libcuda.so.1\n",
+         "process 1811075"),
+    ],
+)  # fmt: skip
+def test_a_process_that_aborts_its_communicator(text: str, name: str, tmp_path: Path) -> None:
+    title = analysis_of(tmp_path, text).findings[0].title
+    assert f"{name} taking its communicator down, in ncclCommAbort" in title
+
+
+def test_stacks_of_lldb(tmp_path: Path) -> None:
+    text = """* thread #16, name = 'python', stop reason = signal SIGSTOP
+    frame #0: 0x00007fb0b7f0792d libc.so.6`syscall + 29
+    frame #1: 0x00007fb090db0b85 libtorch_cuda.so`c10d::ProcessGroupNCCL::waitForFuture(std::future<bool>&) + 725
+    frame #2: 0x00007fb090db1068 libtorch_cuda.so`c10d::ProcessGroupNCCL::abort() + 664
+    frame #3: 0x00007fb090db1068 libtorch_python.so`login(token="hunter2") at login.cc:21:18
+"""
+    snapshot = decode_snapshot(text.encode())
+    assert functions(snapshot) == [
+        ["syscall", "c10d::ProcessGroupNCCL::waitForFuture", "c10d::ProcessGroupNCCL::abort", "login"]
+    ]
+    assert (
+        "taking its communicator down, in c10d::ProcessGroupNCCL::abort"
+        in analysis_of(tmp_path, text).findings[0].title
+    )
+
+
+def test_one_session_of_a_debugger_is_about_one_process() -> None:
+    session = f"""(gdb) bt
+{NATIVE}(gdb) thr 2
+[Switching to thread 2 (Thread 0x75786a7ff640 (LWP 51477))]
+#0  0x0007 in read () from /usr/lib/libc.so.6
+(gdb) bt
+#0  0x0007 in read () from /usr/lib/libc.so.6
+#1  0x0007 in ucs_vfs_fuse_wait () from /usr/lib/libucs.so
+"""
+    snapshot = decode_snapshot(session.encode())
+    assert len(snapshot.processes) == 1 and snapshot.processes[0].pid is None
+    assert functions(snapshot) == [["clock_gettime", "cudaStreamSynchronize"], ["read", "ucs_vfs_fuse_wait"]]
+    again = decode_snapshot(f"(gdb) attach 12\n{NATIVE}(gdb) attach 13\n{NATIVE}".encode())
+    assert len(again.processes) == 2
+
+
+def test_old_dumps_without_names_and_heads_that_were_shortened(tmp_path: Path) -> None:
+    one = "Stack dump for user {0} 0.1 ray_worker\nThread 0x7F4AA36D970{0} (active)\n\t flush (profiling.py:97)\n"
+    one += "Thread 0x7F4AACDE770{0} (active)\n\t get_task (worker.py:9)\n\t <module> (w.py:1)\n\n"
+    text = one.format(7) + one.format(8)
+    title = analysis_of(tmp_path, text, "old.txt").findings[0].title
+    assert "2 processes" in title and "running, at get_task" in title
+    short = (
+        'Process 861: VLLM::Worker_TP0_EP0   (Python 3.12.3)\nThread (idle) "MainThread"\n    poll (zmq/poll.py:1)\n'
+    )
+    process = decode_snapshot(short.encode()).processes[0]
+    assert (process.pid, process.command) == (861, "VLLM::Worker_TP0_EP0")
+
+
+def test_a_debugger_within_the_log_of_a_job(tmp_path: Path) -> None:
+    log = f"""[rank0]: step 118 loss 2.31
+watchdog: no progress for 300 s, attaching gdb to 4021
+[New LWP 4040]
+Thread 2 (Thread 0x7f2a3c7fe700 (LWP 4040) "python"):
+#0  0x00007f2b0d6496a7 in poll () from /lib64/libc.so.6
+Thread 1 (Thread 0x7f2b0e2f4740 (LWP 4021) "python"):
+#0  0x0007 in login (token=0x7f "hunter2") at /src/login.c:44
+{NATIVE.replace("#0", "#1").replace("#1  0x00007e", "#2  0x00007e")}[Inferior 1 (process 4021) detached]
+[rank0]: step 119 loss 2.30
+"""
+    (tmp_path / "job.log").write_text(log)
+    dataset = load([tmp_path])
+    assert "process 4021 waiting for the device, in cudaStreamSynchronize" in analyse(dataset).findings[0].title
+    assert not any("hunter2" in frame.function for row in dataset.threads["stack_id"] for frame in dataset.stack(row))

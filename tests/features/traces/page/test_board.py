@@ -158,6 +158,22 @@ def test_idle_is_idle() -> None:
     assert sight.stack[0] == "built-in function sleep"
 
 
+def test_a_span_of_the_host_is_of_the_step_of_its_host_though_the_device_is_behind() -> None:
+    board = board_of()
+    board.go_rank(0)
+    assert board.rows[board.row].kind == "host"
+    board.go_unit(board.low)
+    assert board.go_neighbour(1)
+    sight = look(board)
+    assert sight is not None and sight.step is not None
+    steps = board.lanes.traces.steps
+    later = steps.with_columns(pl.col("start_ns", "end_ns") + (pl.col("end_ns") - pl.col("start_ns")).max())
+    board.lanes = replace(board.lanes, traces=replace(board.lanes.traces, steps=later))
+    behind = look(board)
+    assert behind is not None and behind.step is not None
+    assert behind.step["step"] == sight.step["step"]
+
+
 def test_unfolding_goes_by_steps_and_the_cursor_stays_on_its_span() -> None:
     board = board_of()
     board.levels = {}

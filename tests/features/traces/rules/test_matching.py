@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from rankscope.features.traces.rules.lateness import MATCH_COLUMNS
-from rankscope.features.traces.rules.matching import cluster_windows
+from rankscope.features.traces.rules.matching import cluster_windows, match_rows
 from rankscope.features.traces.rules.trace_story import TraceStory
 from rankscope.schema import Dataset
 from tests.traces import MS, US, TraceBuilder, training
@@ -44,6 +44,19 @@ def test_a_whole_step_of_shift_is_told_by_time() -> None:
     # every step is the same: only ends tell that rank 1 began one step later
     story = TraceStory(without(training(3, 8, jitter_ns=400 * US).build(), 1, [0, 1, 2]))
     assert places(story)[1] == list(range(3, 24))
+
+
+def test_numbers_of_steps_decide_where_times_leave_several_repetitions() -> None:
+    # collectives take longer than the step between them
+    dataset = training(3, 8, jitter_ns=0, layers=1, hosts=1).build()
+    noise = pl.Series(np.random.default_rng(1).integers(0, 2 * MS, dataset.traced.height))
+    longer = dataset.traced.with_columns(pl.col("completed_ns", "duration_ns") + 5 * MS + noise)
+    story = TraceStory(replace(dataset, traced=longer))
+    assert places(story) == {rank: list(range(8)) for rank in range(3)} and story.refused() == ()
+    unmarked = match_rows(story.executed, cluster_windows(dataset.traces))
+    assert len(unmarked.refused) == 2 and "which repetition" in unmarked.refused[0][2]
+    one_later = story.steps.with_columns(pl.col("step") + (pl.col("file") == 1).cast(pl.Int64) * 100)
+    assert len(match_rows(story.executed, cluster_windows(dataset.traces), (), one_later).refused) == 1
 
 
 def test_a_clock_that_is_seconds_off_does_not_hide_the_shift() -> None:

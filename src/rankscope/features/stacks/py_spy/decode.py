@@ -18,7 +18,7 @@ from rankscope.features.stacks.py_spy.frame_interning import SnapshotCollector, 
 from rankscope.features.stacks.py_spy.model import Snapshot
 from rankscope.features.stacks.py_spy.pasted_stacks import decode_pasted, looks_like_pasted
 from rankscope.features.stacks.py_spy.thread_roles import roles_of
-from rankscope.parsers.contents import StackFrame
+from rankscope.parsers.contents import NotThisKindError, StackFrame
 from rankscope.parsers.safe_values import safe_integer, safe_text, safe_truth
 
 _STYLE = rb"(?:\x1b\[[0-9;]*m)*"
@@ -39,6 +39,7 @@ _PLAIN = re.compile(
     rb"|\A(?:\xef\xbb\xbf)?\s*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)"
 )
 _MAINS = re.compile(rb'(?m)^[ \t]*Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \([a-z+]{1,32}\): "MainThread"')
+_DEBUGGED = re.compile(rb"(?m)^[ \t]*#0 {1,3}0x[0-9a-f]{4,16} in ")
 _TELLS_MORE = re.compile(rb"NCCL |\[rank\d|Traceback \(most recent call last|Error: |Exception|Process \d{1,10}: ")
 _JSON = re.compile(rb'\[\s*\{\s*"pid":\s*\d+,\s*"thread_id":')
 
@@ -77,17 +78,21 @@ def decode_snapshot(data: bytes) -> Snapshot:
     elif looks_like_pasted(data) and _is_plain(data) is None:
         snapshot = decode_pasted(data)
     else:
-        snapshot = stack_texts.decode_texts(data)
+        try:
+            snapshot = stack_texts.decode_texts(data)
+        except NotThisKindError:
+            # heads that someone shortened
+            snapshot = decode_pasted(data)
     snapshot.roles = roles_of(snapshot)
     return snapshot
 
 
 def _is_plain(data: bytes) -> re.Match[bytes] | None:
-    """The first process or thread of a dump as py-spy prints it; None where it stands behind other signs, or where only
-    threads of several processes do."""
+    """The first process or thread of a dump as py-spy prints it; None where it stands behind other signs, where only
+    threads of several processes do, or beside stacks of a debugger."""
     plain = _PLAIN.search(data)
     several = len(_MAINS.findall(data)) > 1 and _TEXT.search(data) is None
-    return None if several else plain
+    return None if several or _DEBUGGED.search(data) is not None else plain
 
 
 # Dumps as JSON: a list of threads for each process; a file may have several lists, and the last may be torn.

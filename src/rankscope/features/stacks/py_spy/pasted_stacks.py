@@ -1,4 +1,4 @@
-"""Stacks as people paste them, and those of debuggers: gdb, pstack and eu-stack, also with gdb's `py-bt`.
+"""Stacks as people paste them, and those of debuggers: gdb, pstack, lldb and eu-stack, also with gdb's `py-bt`.
 
     The stack for rank 0:
     1041 Thread 0x7FA6E7C01740 (idle): "MainThread"
@@ -20,7 +20,8 @@ Source: gdb 13, eu-stack of elfutils 0.188 and py-spy 0.4, run on processes of t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from rankscope.features.stacks.py_spy.frame_interning import (
     FRAME_LIMIT,
@@ -31,14 +32,28 @@ from rankscope.features.stacks.py_spy.frame_interning import (
 )
 from rankscope.features.stacks.py_spy.model import MAIN, PY_SPY, Snapshot
 from rankscope.parsers.contents import NotThisKindError, StackFrame
+from rankscope.parsers.debugger_stacks import (
+    BARE_GDB_THREAD,
+    DETACHED,
+    FRAME_LIBRARY,
+    GDB_THREAD,
+    LLDB_FRAME,
+    LLDB_THREAD,
+    NATIVE_FRAME,
+    PYTHON_FRAME,
+    library_name,
+    lldb_frame,
+    native_frame,
+)
 from rankscope.parsers.safe_values import INT64_LIMIT, RANK_LIMIT
 
-GDB, EU_STACK = "gdb", "eu-stack"
+GDB, LLDB, EU_STACK = "gdb", "lldb", "eu-stack"
 LINE_LIMIT = 20_000
 _FRONT = r"(?:[ \t]*(?:\d{1,7}[:|.)]?[ \t]|[-*+>|][ \t]))*[ \t]*"
 """Numbers of lines, marks of lists and quotes."""
 _HEADS = (
-    r'Thread (?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((?:active|idle)(?:\+gil)?\)(?:: \\?"|\s*$|\\n)'
+    r'Thread (?:(?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) )?\((?:active|idle)(?:\+gil)?\)(?::? \\?"|\s*$|\\n)'
+    r"|\*? ?thread #\d{1,6}, (?:name|tid|queue|stop)"
     r"|Thread \d{1,6} \((?:Thread 0x[0-9a-f]{1,16}|LWP \d|process \d)"
     r"|\[New LWP \d|\[Thread debugging using libthread_db|GNU gdb \("
     r"|#0 {1,3}(?:0x[0-9a-f]{4,16} |[\w:~<]{1,200} \()|TID \d{1,10}:\s*$"
@@ -47,21 +62,22 @@ _BEGINS = re.compile(rf"(?m)^{_FRONT}[\"']?(?:{_HEADS})".encode())
 _ESCAPED = re.compile(r"\\r?\\n|\\n")
 _FRONT_OF = re.compile(_FRONT)
 _PROCESS = re.compile(r"^(?:Process (\d{1,10}): (\S.*)|PID (\d{1,10}) - process.*|\[New LWP .*)$")
-_PY_SPY_THREAD = re.compile(r'^Thread (0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) \((active|idle)(\+gil)?\)(?:: "([^"]{0,400}))?')
-_PY_SPY_FRAME = re.compile(r"^(\S.{0,2000}?) \(([^()]{1,1000}?)(?::(\d{1,9}))?\)$")
-_GDB_THREAD = re.compile(
-    r"^Thread \d{1,6} \((?:Thread 0x[0-9a-f]{1,16} )?\(?(?:LWP|process) (\d{1,10})\)?(?: \"([^\"]{0,100})\")?\)"
+_PY_SPY_THREAD = re.compile(
+    r'^Thread (?:(0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) )?\((active|idle)(\+gil)?\)(?::? "([^"]{0,400}))?'
 )
-_BARE_GDB_THREAD = re.compile(r"^Thread \d{1,6} \(Thread (0x[0-9a-f]{1,16})\b")
+_PROMPT = re.compile(r"^\((?:gdb|lldb)\)\s*")
+_ATTACH = re.compile(r"^(?:attach|at|process attach|detach|file|core-file|target)\b")
+"""Commands of a debugger after which another process may be in it."""
+_VERSION_NOTE = re.compile(r"\s{1,8}\(Python [\d.]{1,20}\)$")
+_DUMP_OF = re.compile(r"(?i)\b(?:stack|thread)s? ?(?:dumps?|traces?) (?:for|of) ")
+_PY_SPY_FRAME = re.compile(r"^(\S.{0,2000}?) \(([^()]{1,1000}?)(?::(\d{1,9}))?\)$")
 _TID = re.compile(r"^TID (\d{1,10}):\s*$")
-_NATIVE = re.compile(r"^#(\d{1,4}) {1,3}(?:0x[0-9a-fA-F]{1,16} (?:in )?)?(\S.*)$")
-_FROM = re.compile(r"^from (\S{1,1000})$")
-_PY_BT = re.compile(r'^File "(.{0,4096}?)", line (\d{1,9}), in (\S{1,400})$')
 _CALL_FIRST = "Traceback (most recent call first):"
-_DETACHED = re.compile(r"^\[Inferior \d{1,4} \(process (\d{1,10})\) (?:detached|killed)\]$")
 _RANK = re.compile(r"(?i)\b(?:global[ _-]?)?rank[\s_:=#-]{0,3}(\d{1,6})\b")
 _RANKS = re.compile(r"(?i)\branks\b")
-_VERSION = re.compile(r"@@?[\w.]{1,60}$")
+_SAME_PROCESS = re.compile(r"(?i)\b(?:native|gdb|pstack|eu-stack|C\+\+|C (?:stack|frames|backtrace))(?!\w)")
+"""Words that announce the stack in C of the process whose Python stack stands above."""
+_MODULE = "<module>"
 PROSE_LIMIT = 300
 
 
@@ -72,6 +88,8 @@ class _PastedThread:
     state: tuple[bool | None, bool | None]
     tool: str
     frames: list[StackFrame] = field(default_factory=list)
+    is_first: bool = False
+    """The debugger counts it first: it is the main thread."""
     python: list[StackFrame] = field(default_factory=list)
     """Frames of `py-bt`, which replace those in C."""
 
@@ -82,6 +100,8 @@ class _PastedProcess:
     pid: int | None = None
     command: str = ""
     threads: list[_PastedThread] = field(default_factory=list)
+    announced: bool = False
+    """A line above calls its stack the one in C of a process."""
 
     @property
     def has_main(self) -> bool:
@@ -116,11 +136,18 @@ class _PasteReader:
         self._rank: int | None = None
         self._fresh = True
         """The next thread begins a process."""
+        self._announced = False
+        self._session = False
+        """Prompts of a debugger stand between the stacks: they are of one process."""
 
     def take(self, line: str) -> None:
         """Reads one line."""
         bare = line[_FRONT_OF.match(line).end() :].rstrip().rstrip("\\\"',").rstrip()  # type: ignore[union-attr]
         bare = bare.lstrip("\"'`")
+        if (prompt := _PROMPT.match(bare)) is not None:
+            self._session = not _ATTACH.match(bare[prompt.end() :])
+            self._fresh |= not self._session
+            return
         quoted = line.strip().strip("\"',")
         if not bare or self._head(bare, line) or self._frame(bare):
             return
@@ -129,7 +156,7 @@ class _PasteReader:
 
     def _prose(self, text: str) -> None:
         """Takes a line around stacks: it may name the rank of the next one."""
-        if (detached := _DETACHED.match(text)) is not None and self._processes:
+        if (detached := DETACHED.match(text)) is not None and self._processes:
             self._processes[-1].pid = valid_pid(int(detached[1]))
             self._fresh = True
             return
@@ -138,11 +165,15 @@ class _PasteReader:
             # of several ranks with one stack, nothing tells which printed it
             one = told.pop() if len(told) == 1 and not _RANKS.search(text) else None
             self._rank, self._fresh = one if one is None or one < RANK_LIMIT else None, True
+        elif _SAME_PROCESS.search(text) and self._processes:
+            self._announced = self._fresh = True
+        elif _DUMP_OF.search(text):
+            self._fresh = True
 
     def _begin(self) -> _PastedProcess:
         if self._fresh or not self._processes:
-            self._processes.append(_PastedProcess(self._rank))
-            self._fresh, self._rank = False, None
+            self._processes.append(_PastedProcess(self._rank, announced=self._announced))
+            self._fresh, self._rank, self._announced = False, None, False
         return self._processes[-1]
 
     def _head(self, bare: str, line: str) -> bool:
@@ -150,18 +181,25 @@ class _PasteReader:
             self._fresh = True
             if process[1] or process[3]:
                 begun = self._begin()
-                begun.pid, begun.command = valid_pid(int(process[1] or process[3])), process[2] or ""
+                begun.pid, begun.command = (
+                    valid_pid(int(process[1] or process[3])),
+                    _VERSION_NOTE.sub("", process[2] or ""),
+                )
                 if begun.command and (told := _RANK.search(line[: line.find("Process")])) is not None:
                     begun.rank = int(told[1])
             return True
         if (found := _PY_SPY_THREAD.match(bare)) is not None:
-            number = int(found[1], 16 if found[1][:2] in ("0x", "0X") else 10)
+            number = None if found[1] is None else int(found[1], 16 if found[1][:2] in ("0x", "0X") else 10)
             state = (found[2] == "active", True if found[3] else False if found[2] == "active" else None)
             self._thread(_PastedThread(number, found[4] or "", state, PY_SPY))
-        elif (found := _GDB_THREAD.match(bare)) is not None:
-            self._thread(_PastedThread(int(found[1]), found[2] or "", (None, None), GDB))
-        elif (found := _BARE_GDB_THREAD.match(bare)) is not None:
-            self._thread(_PastedThread(int(found[1], 16), "", (None, None), GDB))
+        elif (found := GDB_THREAD.match(bare)) is not None:
+            number = int(found["number"])
+            self._thread(_PastedThread(number, found["name"] or "", (None, None), GDB, is_first=found["index"] == "1"))
+        elif (found := BARE_GDB_THREAD.match(bare)) is not None:
+            self._thread(_PastedThread(int(found["number"], 16), "", (None, None), GDB, is_first=found["index"] == "1"))
+        elif (found := LLDB_THREAD.match(bare)) is not None:
+            number = int(found["number"]) if found["number"] else None
+            self._thread(_PastedThread(number, found["name"] or "", (None, None), LLDB, is_first=found["index"] == "1"))
         elif bare == _CALL_FIRST and (self._fresh or not self._processes or self._processes[-1].threads[-1].python):
             self._thread(_PastedThread(None, "", (None, None), GDB))
         elif (found := _TID.match(bare)) is not None:
@@ -171,9 +209,17 @@ class _PasteReader:
         return True
 
     def _thread(self, thread: _PastedThread) -> None:
+        last = self._processes[-1].threads[-1:] if self._processes else []
+        if last and thread.name == last[0].name == MAIN and not last[0].frames:
+            # people put the heads of several processes above one stack
+            thread.frames = last[0].frames
         process = self._begin()
-        again = thread.number is not None and any(one.number == thread.number for one in process.threads)
-        if again or (thread.name == MAIN and process.has_main):
+        if self._session and process.threads and process.threads[-1].number == thread.number is not None:
+            # the debugger prints the stack of a thread once more
+            process.threads.pop()
+        again = thread.number is not None and any(other.number == thread.number for other in process.threads)
+        another_tool = any((other.tool == PY_SPY) != (thread.tool == PY_SPY) for other in process.threads)
+        if again or another_tool or (thread.name == MAIN and process.has_main):
             self._fresh = True
             process = self._begin()
         process.threads.append(thread)
@@ -181,23 +227,27 @@ class _PasteReader:
     def _frame(self, bare: str) -> bool:
         """Takes a frame of the last thread; a first one without a thread begins one."""
         threads = self._processes[-1].threads if self._processes and not self._fresh else []
-        if (native := _NATIVE.match(bare)) is not None:
+        if (native := NATIVE_FRAME.match(bare)) is not None:
             if native[1] == "0" and (not threads or threads[-1].frames):
-                if threads:
+                if threads and not self._session:
                     self._fresh = True
-                self._thread(_PastedThread(None, "", (None, None), GDB))
+                above = threads[-1] if threads and self._session else _PastedThread(None, "", (None, None), GDB)
+                self._thread(replace(above, frames=[], python=[]))
                 threads = self._processes[-1].threads
-            frame = _native(native[2])
+            frame = native_frame(native[2])
             if threads and frame is not None and len(threads[-1].frames) < FRAME_LIMIT:
                 threads[-1].frames.append(frame)
             return True
         if not threads:
             return False
         last = threads[-1]
-        if (library := _FROM.match(bare)) is not None and last.frames and last.frames[-1].file == "":
-            last.frames[-1] = last.frames[-1]._replace(file=_base(library[1]))
+        if (frame_of_lldb := LLDB_FRAME.match(bare)) is not None and len(last.frames) < FRAME_LIMIT:
+            last.frames.append(lldb_frame(frame_of_lldb))
             return True
-        if (python := _PY_BT.match(bare)) is not None:
+        if (library := FRAME_LIBRARY.match(bare)) is not None and last.frames and last.frames[-1].file == "":
+            last.frames[-1] = last.frames[-1]._replace(file=library_name(library[1]))
+            return True
+        if (python := PYTHON_FRAME.match(bare)) is not None:
             last.python.append(StackFrame(clip_text(python[3]), clip_text(python[1]), int(python[2])))
             return True
         found = _PY_SPY_FRAME.match(bare) if last.tool == PY_SPY else None
@@ -208,13 +258,14 @@ class _PasteReader:
     def result(self) -> Snapshot:
         """The processes with their threads. Raises NotThisKindError without a frame."""
         collector = SnapshotCollector()
-        for process in self._processes[:PROCESS_LIMIT]:
+        for process in _with_native(self._processes)[:PROCESS_LIMIT]:
             threads = [thread for thread in process.threads if thread.frames or thread.python]
             if not threads:
                 continue
             mains = [thread for thread in threads if thread.name == MAIN] or _native_main(process, threads)
             pid = process.pid
-            if pid is None and len(mains) == 1 and mains[0].number is not None and mains[0].number < 1 << 31:
+            certain = len(mains) == 1 and (mains[0].tool == PY_SPY or mains[0].is_first or mains[0].tool == EU_STACK)
+            if pid is None and certain and mains[0].number is not None and mains[0].number < 1 << 31:
                 pid = valid_pid(mains[0].number)
             place = collector.process(pid, None, process.command, "", process.rank, tool=threads[0].tool)
             for thread in threads:
@@ -226,40 +277,40 @@ class _PasteReader:
         return collector.result([])
 
 
+def _with_native(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
+    """The processes; a stack in C joins the stack in Python of the same process, which stands above it."""
+    joined: list[_PastedProcess] = []
+    for process in processes:
+        above = joined[-1] if joined else None
+        mains = [thread for thread in above.threads if thread.name == MAIN or len(above.threads) == 1] if above else []
+        native = _native_main(process, process.threads)
+        if (
+            above is not None
+            and len(mains) == len(native) == 1
+            and above.threads[0].tool == PY_SPY != process.threads[0].tool
+            and process.rank in (None, above.rank)
+            and _is_same_process(above, mains[0], process, native[0])
+        ):
+            mains[0].frames = [*native[0].frames, *mains[0].frames]
+        else:
+            joined.append(process)
+    return joined
+
+
+def _is_same_process(
+    above: _PastedProcess, main: _PastedThread, process: _PastedProcess, native: _PastedThread
+) -> bool:
+    """Whether numbers agree; without any for the stack in C, whether words announce it."""
+    ids = {number for number in (above.pid, main.number) if number is not None}
+    numbers = {number for number in (process.pid, native.number) if number is not None}
+    return bool(ids & numbers) if numbers else process.announced
+
+
 def _native_main(process: _PastedProcess, threads: list[_PastedThread]) -> list[_PastedThread]:
-    """The main thread of a process in a debugger: that of the process id, else the last, with which gdb ends."""
-    if threads[0].tool == PY_SPY:
-        return []
+    """The main thread of a process in a debugger: that of the process id, or the first that the debugger counts, else
+    the last, with which gdb ends. Where py-spy tells no names, the one that runs a module."""
+    if not threads or threads[0].tool == PY_SPY:
+        return [t for t in threads if t.frames[-1:] and t.frames[-1].function == _MODULE and not t.name][:1]
     same = [thread for thread in threads if thread.number == process.pid is not None]
+    same = same or [thread for thread in threads if thread.is_first]
     return same or [threads[0 if threads[0].tool == EU_STACK else -1]]
-
-
-def _native(text: str) -> StackFrame | None:
-    """A frame of gdb or eu-stack without its arguments; a library as its file."""
-    if " - " in text and not text.endswith(")"):
-        name, _, library = text.rpartition(" - ")
-        return StackFrame(clip_text(_name(name)), _base(library), 0)
-    name, rest = _split(text)
-    place = re.search(r" (?:from|at) (\S{1,1000}?)(?::\d{1,9})?$", rest)
-    return StackFrame(clip_text(name), _base(place[1]) if place is not None else "", 0) if name else None
-
-
-def _split(text: str) -> tuple[str, str]:
-    """Function of a frame, and what follows it: a blank stands before arguments, which names in C++ hold too."""
-    depth = 0
-    for at, sign in enumerate(text):
-        if sign == " " and depth == 0 and text[at + 1 : at + 2] == "(":
-            return _name(text[:at]), text[at:]
-        depth += (sign in "(<") - (sign in ")>" and text[at - 1 : at] != "-")
-    return _name(text), ""
-
-
-def _name(text: str) -> str:
-    """ "c10d::Work::wait" of a name with the types of its arguments."""
-    name = _VERSION.sub("", text.strip())
-    head = re.match(r"[^\s(<]{1,400}(?:<[^()]{0,400}>[^\s(<]{0,200})?", name)
-    return head[0] if head is not None else name.partition("(")[0]
-
-
-def _base(path: str) -> str:
-    return clip_text(path.rpartition("/")[2])

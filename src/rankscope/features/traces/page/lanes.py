@@ -24,6 +24,7 @@ from rankscope.features.traces.page.activity import (
 )
 from rankscope.features.traces.page.busy_time import Cover, cover_of, merged
 from rankscope.features.traces.page.span_arrays import Spans, build_spans
+from rankscope.features.traces.rules.device_spans import step_spans
 from rankscope.features.traces.rules.model import TRACE_RESULTS, TraceAnalysis
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -82,6 +83,14 @@ class TraceLanes:
         for at, strand in enumerate(self.strands):
             out[strand.lane].append(at)
         return tuple(tuple(found) for found in out)
+
+    @cached_property
+    def host_steps(self) -> pl.DataFrame:
+        """The steps as hosts went through them, in aligned time: rank, file, step, start_ns, end_ns."""
+        offset = pl.col("file").replace_strict(dict(self.traces.offsets), default=0, return_dtype=pl.Int64)
+        return step_spans(self.dataset).join(self.dataset.traces.select("file", "rank"), on="file").select(
+            "rank", "file", "step", start_ns=pl.col("begin_ns") + offset, end_ns=pl.col("end_ns") + offset
+        )  # fmt: skip
 
     @cached_property
     def present(self) -> tuple[int, ...]:

@@ -68,10 +68,8 @@ def look(board: TraceBoard) -> Sight | None:
     lanes, span = board.lanes, board.span
     process = process_text(lanes.dataset, [board.rank])
     moment = board.moment
-    inside = (pl.col("rank") == board.rank) & (pl.col("start_ns") <= moment) & (pl.col("end_ns") > moment)
-    found = lanes.traces.steps.filter(inside)
-    step = found.row(0, named=True) if found.height else None
     if span is None:
+        step = _step_at(lanes, board.rank, moment, on_host=False)
         return Sight(
             board.rank, process, moment - lanes.low, None, stack=_host_at(lanes, board.lane, moment), step=step
         )
@@ -82,6 +80,7 @@ def look(board: TraceBoard) -> Sight | None:
     on_host = lanes.dataset.spans["category"][span] in ("cpu_op", "python_function", "cuda_runtime", "cuda_driver") or (
         int(spans.activity[span]) in HOST_KINDS
     )
+    step = _step_at(lanes, board.rank, moment, on_host=on_host)
     launch = None if on_host else launch_of(lanes, board.lane, span)
     inner = span if on_host else launch
     stack = tuple(_name(lanes, at) for at in spans.around(inner)) if inner is not None else ()
@@ -161,6 +160,17 @@ def _host_at(lanes: TraceLanes, lane: int, moment: int) -> tuple[str, ...]:
     active = [lanes.spans.active(track, moment) for track in _host_tracks(lanes, lane)]
     deepest = max(active, key=len, default=[])
     return tuple(_name(lanes, span) for span in deepest)
+
+
+def _step_at(lanes: TraceLanes, rank: int, moment: int, *, on_host: bool) -> dict[str, Any] | None:
+    """The row of `steps` of the step in which a rank is then: its host, which may be a step ahead, or its device."""
+    steps = lanes.traces.steps.filter(pl.col("rank") == rank)
+    inside = (pl.col("start_ns") <= moment) & (pl.col("end_ns") > moment)
+    if on_host and (marks := lanes.host_steps.filter(pl.col("rank") == rank)).height:
+        found = steps.join(marks.filter(inside).select("file", "step"), on=["file", "step"], how="semi")
+    else:
+        found = steps.filter(inside)
+    return found.row(0, named=True) if found.height else None
 
 
 # The span under the cursor as lines: the most important facts first if the pane is low, all if it is high.

@@ -25,10 +25,10 @@ from rankscope.features.traces.rules.device_spans import (
     BusyIntervals,
     SpanIndex,
     is_among,
-    steps_on_device,
 )
 from rankscope.features.traces.rules.host_pieces import host_pieces
 from rankscope.features.traces.rules.host_time import ACTIVITIES, DATA_LOADING, HostTime
+from rankscope.features.traces.rules.trace_tables import device_windows
 from rankscope.text.wording import duration, plural, ranks_text
 
 FEWEST_STEPS = 2
@@ -83,16 +83,17 @@ def host_shares(spans: SpanIndex, steps: pl.DataFrame) -> list[HostShare]:
         return []
     ranks = dict(spans.dataset.traces.select("file", "rank").iter_rows())
     parts = {int(file): part for (file,), part in steps.partition_by("file", as_dict=True).items()}
-    made = (_of_file(spans, file, ranks[file], parts[file]) for file in sorted(spans.whole & parts.keys()))
+    cut = device_windows(spans, steps)
+    made = (_of_file(spans, file, ranks[file], parts[file], cut[file]) for file in sorted(spans.whole & parts.keys()))
     return sorted((share for share in made if share is not None), key=lambda share: share.rank)
 
 
-def _of_file(spans: SpanIndex, file: int, rank: int, steps: pl.DataFrame) -> HostShare | None:
+def _of_file(spans: SpanIndex, file: int, rank: int, marks: pl.DataFrame, steps: pl.DataFrame) -> HostShare | None:
+    """The share of a file, whose steps the host goes through as `marks` and the device as `steps`."""
     ran, host = spans.device(file), spans.host(file)
     if ran is None or host is None or steps.height < FEWEST_STEPS:
         return None
-    marked = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
-    steps = steps_on_device(spans, file, steps)
+    marked = marks["begin_ns"].to_numpy(), marks["end_ns"].to_numpy()
     since, until = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
     start, end = ran["start_ns"].to_numpy(), ran["end_ns"].to_numpy()
     device = BusyIntervals.of(start, end)

@@ -16,6 +16,7 @@ import polars as pl
 
 from rankscope.analysis.signatures import with_signatures
 from rankscope.assemble.op_names import COALESCED_OP
+from rankscope.features.traces.rules.device_spans import with_steps
 from rankscope.features.traces.rules.window_offset import ChannelSequence, WindowShift, at_shift, best_shift
 from rankscope.schema import Dataset, Group
 from rankscope.text.wording import duration
@@ -26,6 +27,14 @@ UNNAMED_CAUSAL_SHARE = 0.6
 """The same for traces that name no group (gloo), in which operations of several groups share one order."""
 Key = tuple[int, int]
 """Channel and window."""
+
+
+NO_STEP = -1
+"""Stands for an operation outside of all steps."""
+
+
+FEWEST_STEPS = 3
+"""Fewest steps of both files whose numbers tell which operations belong together."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,16 @@ class Matching:
     """Channel, file and reason of each refusal."""
 
 
-def match_rows(rows: pl.DataFrame, windows: Mapping[int, int], untold: Container[int] = ()) -> Matching:
-    """Matches `rows` (see `executed_rows`) of files of the same of `windows`; `untold`: unnamed groups."""
+def match_rows(
+    rows: pl.DataFrame, windows: Mapping[int, int], untold: Container[int] = (), steps: pl.DataFrame | None = None
+) -> Matching:
+    """Matches `rows` (see `executed_rows`) of files of the same of `windows`; `untold`: unnamed groups.
+
+    `steps` are those that programs marked: file, step, begin_ns, end_ns.
+    """
+    in_step = rows.with_row_index("at_row").with_columns(offset_ns=pl.lit(0, pl.Int64))
+    numbers = with_steps(in_step, pl.DataFrame() if steps is None else steps).sort("at_row")["step"]
+    rows = rows.with_columns(in_step=numbers.fill_null(NO_STEP))
     known = (
         rows.height > 0 and rows.select((pl.col("seq").is_not_null() | pl.col("comms_id").is_not_null()).all()).item()
     )
@@ -71,7 +88,7 @@ class _Matcher:
     def __init__(self, rows: pl.DataFrame, untold: Container[int]) -> None:
         self._rows, self._untold = rows, untold
         self._columns = {
-            name: rows[name].to_numpy() for name in ("token", "arrived_ns", "ended_ns", "blocking", "place")
+            name: rows[name].to_numpy() for name in ("token", "arrived_ns", "ended_ns", "blocking", "place", "in_step")
         }
         self._pairings: list[Pairing] = []
         self._refused: list[tuple[int, int, str]] = []
@@ -86,7 +103,7 @@ class _Matcher:
                 else:
                     shifts[part] = by
         rows = self._rows.with_columns(place=pl.col("place") + pl.Series(shifts)).filter(pl.Series(kept))
-        return Matching(rows.drop("told"), tuple(self._pairings), tuple(self._refused))
+        return Matching(rows.drop("told", "in_step"), tuple(self._pairings), tuple(self._refused))
 
     def _channels(self) -> list[tuple[Key, bool, list[tuple[int, slice]]]]:
         """Each channel and window with the slices of its rows by file."""
@@ -116,7 +133,12 @@ class _Matcher:
                 shift = best_shift(reference, other)
                 by = shift.by if shift else 0
             group = self._rows["group"][part.start]
-            reason = _doubt(shift, UNNAMED_CAUSAL_SHARE if group in self._untold else CAUSAL_SHARE, told=told)
+            causal = UNNAMED_CAUSAL_SHARE if group in self._untold else CAUSAL_SHARE
+            clear = shift is not None and shift.clear
+            if shift is not None and not clear and (marked := self._by_steps(whole, part)) is not None:
+                # where times leave several, the numbers of steps decide
+                shift, by, clear = at_shift(reference, other, marked), marked, True
+            reason = _doubt(shift, causal, told=told, clear=clear)
             if shift is not None and reason is None:
                 self._pairings.append(Pairing(channel, window, chief, file, shift))
             else:
@@ -127,6 +149,19 @@ class _Matcher:
     def _sequence(self, part: slice) -> ChannelSequence:
         c = self._columns
         return ChannelSequence(c["token"][part], c["arrived_ns"][part], c["ended_ns"][part], c["blocking"][part])
+
+    def _by_steps(self, whole: slice, part: slice) -> int | None:
+        """The shift with which each operation of both files is in the step of one number; None without one."""
+        first, second = self._columns["in_step"][whole], self._columns["in_step"][part]
+        common = np.setdiff1d(np.intersect1d(first, second), [NO_STEP])
+        if len(common) < FEWEST_STEPS:
+            return None
+        # the first step may be cut
+        by = int(np.argmax(first == common[1])) - int(np.argmax(second == common[1]))
+        first, second = first[max(by, 0) :], second[max(-by, 0) :]
+        count = min(len(first), len(second))
+        same = (first[:count] == second[:count]) & (first[:count] != NO_STEP)
+        return by if same.all() else None
 
     def _at_places(self, whole: slice, part: slice) -> WindowShift | None:
         """The operations of two files with equal places, from numbers or ids."""
@@ -139,8 +174,8 @@ class _Matcher:
         return at_shift(first, second, 0)
 
 
-def _doubt(shift: WindowShift | None, causal: float, *, told: bool) -> str | None:
-    """The reason for the user why a match cannot be believed; None if it can."""
+def _doubt(shift: WindowShift | None, causal: float, *, told: bool, clear: bool) -> str | None:
+    """The reason for the user why a match cannot be believed; None if it can. `clear`: no other shift may be it."""
     if shift is None:
         return "its numbers name no operation of the others" if told else "the order of operations agrees nowhere"
     if shift.causal < causal:
@@ -151,7 +186,7 @@ def _doubt(shift: WindowShift | None, causal: float, *, told: bool) -> str | Non
             else "calls are missing in one of the traces"
         )
         return f"ends do not agree ({apart} apart): {why}"
-    if not shift.clear:
+    if not clear:
         return "the order repeats itself, and the times do not show which repetition is the same one"
     return None
 

@@ -64,7 +64,7 @@ class TraceStory:
     def matching(self) -> Matching:
         """Matched operations."""
         untold = {g.id for g in self.dataset.group_list if not g.name and not g.description}
-        return match_rows(self.executed, cluster_windows(self.dataset.traces), untold)
+        return match_rows(self.executed, cluster_windows(self.dataset.traces), untold, self.steps)
 
     @cached_property
     def clocks(self) -> FileClocks:

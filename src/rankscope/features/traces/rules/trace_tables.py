@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -131,12 +132,14 @@ def step_windows(dataset: Dataset, steps: pl.DataFrame) -> dict[int, pl.DataFram
 
 
 def device_windows(spans: SpanIndex, steps: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """The same as its device goes through them."""
+    """The same as its device goes through them; `steps` are all that the program marked, and each file is cut once."""
     marked = set(steps["file"])
-    return {
-        file: steps_on_device(spans, file, part) if file in marked else part
-        for file, part in step_windows(spans.dataset, steps).items()
-    }
+
+    def cut(file: int, part: pl.DataFrame) -> pl.DataFrame:
+        return steps_on_device(spans, file, part) if file in marked else part
+
+    windows = step_windows(spans.dataset, steps)
+    return {file: spans.once("steps", file, partial(cut, file, part)) for file, part in windows.items()}
 
 
 def _of(spans: SpanIndex, file: int, steps: pl.DataFrame) -> FileTables:

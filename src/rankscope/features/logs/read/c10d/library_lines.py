@@ -26,7 +26,7 @@ from rankscope.features.logs.read.c10d.pod_reports import OUT_OF_MEMORY
 from rankscope.features.logs.read.log_record import Event, Record, message_event, shown_text
 
 _COMPILE_WORDS = (
-    "__recompiles", "__graph_breaks", "torch._dynamo hit config.", " last reason: ", "   function: '",
+    "__recompiles", "__graph_breaks", "dynamo hit config.", " last reason: ", "   function: '", "   reasons:  [",
     "torchdynamo start tracing ", "Restarting analysis due to ",
 )  # fmt: skip
 LITERALS = (
@@ -249,13 +249,22 @@ _COMPILE_ID = re.compile(r"(?:^|\s)\[(\d{1,7}/\d{1,7})(?:_\d{1,5})?\]")
 _TAG = r"(?:\[__{0}\]|\.__{0}: \[DEBUG\])"
 _RECOMPILES = _TAG.format("recompiles(?:_verbose)?")
 _AGAIN = re.compile(_RECOMPILES + r" Recompiling function (\S{1,200}) in (\S.{0,400}?):(\d{1,9})\s*$")
-_GUARD = re.compile(_RECOMPILES + r"\s{1,8}- (?:(\d{1,7}/\d{1,7}): )?(\S.{0,300})")
-_LIMIT = re.compile(r"torch\._dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)")
-_AT_LIMIT = re.compile(
-    r"torch[/\\]_dynamo[/\\]\S{1,80}\] \[\S{1,20}\] +(?:function: '(?P<name>[^']{1,200})' "
-    r"\((?P<path>[^()]{1,400}):(?P<line>\d{1,9})\)|last reason: (?:\d{1,7}/\d{1,7}: )?(?P<reason>\S.{0,300}))"
+_AGAIN_BY = re.compile(
+    _RECOMPILES + r" \('Recompiling function (\S{1,200}) in ([^']{1,400}?)(?::(\d{1,9}))?', "
+    r"[\"']triggered by the following guard failure: (.{1,300}?)[\"']\)"
 )
-"""Lines below that of the limit."""
+"""The line of torch 2.0."""
+_GUARD = re.compile(_RECOMPILES + r"\s{1,8}- (?!\d{1,7}/\d{1,7}:\s*$)(?:(\d{1,7}/\d{1,7}): )?(\S.{0,300})")
+_LIMIT = re.compile(
+    r"torch(?:\._)?dynamo hit config\.(?:accumulated_)?(?:recompile_limit|cache_size_limit) \((\d{1,9})\)"
+)
+_AT_LIMIT = re.compile(
+    r"(?:torch[/\\]_dynamo[/\\]\S{1,80}\] \[\S{1,20}\] +|^ {3})(?:function: '(?P<name>[^']{1,200})' "
+    r"\((?P<path>[^()]{1,400}):(?P<line>\d{1,9})\)|"
+    r"last reason: (?!\d{1,7}/\d{1,7}:\s*$)(?:\d{1,7}/\d{1,7}: )?(?P<reason>\S.{0,300})"
+    r"|reasons:  \[[\"'](?P<reasons>.{1,300}?)[\"'][,\]])"
+)
+"""Lines below that of the limit; torch 2.0 writes them without a head."""
 _TRACED = re.compile(
     r"_dynamo[./\\]\S{1,80}\]? .{0,40}\bStep 1: torchdynamo start tracing (\S{1,200})(?: (\S.{0,400}?):(\d{1,9}))?\s*$"
 )
@@ -296,6 +305,8 @@ def _compile_events(record: Record) -> Iterator[Event]:
 def _compile_values(text: str) -> dict[str, Any]:
     if (again := _AGAIN.search(text)) is not None:
         return {"what": "again", **_code_place(again[1], again[2], again[3])}
+    if (by := _AGAIN_BY.search(text)) is not None:
+        return {"what": "again", **_code_place(by[1], by[2], by[3] or "0"), "reason": shown_text(by[4])}
     if (guard := _GUARD.search(text)) is not None:
         return {"what": "reason", "reason": shown_text(guard[2]), "against": guard[1] or ""}
     if (traced := _TRACED.search(text)) is not None:
@@ -307,7 +318,7 @@ def _compile_values(text: str) -> dict[str, Any]:
     if (below := _AT_LIMIT.search(text)) is not None:
         if below["name"]:
             return {"what": "reason", **_code_place(below["name"], below["path"], below["line"])}
-        return {"what": "reason", "reason": shown_text(below["reason"])}
+        return {"what": "reason", "reason": shown_text(below["reason"] or below["reasons"])}
     if (broken := _BREAK.search(text)) is not None:
         if broken["path"]:
             return {"what": "break", **_code_place("", broken["path"], broken["line"])}

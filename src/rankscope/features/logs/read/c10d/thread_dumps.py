@@ -1,4 +1,4 @@
-"""Stacks that a process prints of all its threads: Python's faulthandler and pystack, and whose they are.
+"""Stacks of all threads of a process: of faulthandler, pystack, py-spy and gdb, and whose they are.
 
     Timeout (0:30:00)!
     Thread 0x00007f8414ff96c0 (most recent call first):
@@ -28,11 +28,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event
+from rankscope.parsers.contents import StackFrame
+from rankscope.parsers.debugger_stacks import (
+    DETACHED,
+    FRAME_LIBRARY,
+    GDB_THREAD,
+    NATIVE_FRAME,
+    PYTHON_FRAME,
+    library_name,
+    native_frame,
+)
 from rankscope.schema.tables import AT_CRASH
+from rankscope.text.wording import plural
 
 LITERALS = (
     "(most recent call first):", "Traceback for thread ", "=== Rank ", "Fatal Python error: ", "dump for PID",
     *(f"Process {digit}" for digit in range(1, 10)), "PARTIAL DATA: ",
+    " (LWP ",
 )  # fmt: skip
 KIND = "thread-dump"
 MAIN = "MainThread"
@@ -288,14 +300,90 @@ def _margin(text: str) -> str:
     return text[: len(text) - len(text.lstrip(" "))]
 
 
+class DebuggerDump:
+    """Collector of the threads of one process that gdb or pstack saw, from the head of a thread on.
+
+    Values as of `ThreadDump`; the main thread is the first that the debugger counts, else the last, with which it ends.
+    """
+
+    quotes = True
+    patience = FOREIGN_LIMIT
+
+    def __init__(self, record: Record, head: re.Match[str]) -> None:
+        self._record = record
+        self._threads: list[tuple[int, str, list[StackFrame], list[StackFrame]]] = []
+        self._frames = 0
+        self._pid: int | None = None
+        """As gdb tells it at its end, or the number of the thread that it counts first."""
+        self._over = False
+        self.named_rank = record.rank
+        self._head(head)
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line belongs to it; reads it if so."""
+        text = record.text[:TEXT_LIMIT].strip()
+        if self._over or not text:
+            return not text and not self._over
+        if (detached := DETACHED.match(text)) is not None:
+            self._pid, self._over = int(detached[1]), True
+            return True
+        if (head := GDB_THREAD.match(text)) is not None:
+            # a thread that comes again is of another process, or of a later moment
+            self._over = any(int(head["number"]) == number for number, *_ in self._threads)
+            return not self._over and self._head(head)
+        return self._within(text)
+
+    def _head(self, head: re.Match[str]) -> bool:
+        if head["index"] == "1":
+            self._pid = int(head["number"])
+        if len(self._threads) < THREAD_LIMIT:
+            self._threads.append((int(head["number"]), head["name"] or "", [], []))
+        return True
+
+    def _within(self, text: str) -> bool:
+        """Takes a line of the last thread."""
+        *_, frames, python = self._threads[-1]
+        if self._frames >= DUMP_LIMIT or max(len(frames), len(python)) >= FRAME_LIMIT:
+            return NATIVE_FRAME.match(text) is not None
+        if (native := NATIVE_FRAME.match(text)) is not None and (frame := native_frame(native[2])) is not None:
+            frames.append(frame)
+        elif (library := FRAME_LIBRARY.match(text)) is not None and frames and not frames[-1].file:
+            frames[-1] = frames[-1]._replace(file=library_name(library[1]))
+        elif (line := PYTHON_FRAME.match(text)) is not None:
+            python.append(StackFrame(line[3], line[1], int(line[2])))
+        else:
+            return native is not None or text == _PY_BT_HEAD
+        self._frames += 1
+        return True
+
+    def result(self) -> list[Event]:
+        """The event, at its first line."""
+        threads = [thread for thread in self._threads if thread[2] or thread[3]]
+        if not threads:
+            return []
+        main = next((thread for thread in threads if thread[0] == self._pid), threads[-1])
+        rows = [
+            [thread[0], MAIN if thread is main else thread[1], None, list(map(list, thread[3] or thread[2]))]
+            for thread in threads
+        ]
+        process: dict[str, object] = {"tool": "gdb"} if self._pid is None else {"tool": "gdb", "pid": self._pid}
+        text = f"stacks of {plural(len(rows), 'thread')} in a debugger"
+        return [message_event(KIND, self._record, text, threads=rows, **process)]
+
+
+_PY_BT_HEAD = "Traceback (most recent call first):"
+
+
 def heads_other_lines(record: Record) -> bool:
     """Whether only this line of a dump has the prefix of its rank."""
     return "dump for PID" in record.text and _PYSPY_HEADING.search(record.text) is not None
 
 
-def begins(record: Record) -> ThreadDump | PySpyDump | DebugSummary | None:
+def begins(record: Record) -> ThreadDump | PySpyDump | DebuggerDump | DebugSummary | None:
     """A dump, or a section of a file with many ranks, that begins with this record."""
     bare = record.text[:TEXT_LIMIT].strip()
+    if (debugged := GDB_THREAD.match(bare)) is not None:
+        return DebuggerDump(record, debugged)
     if _PYSPY_PROCESS.match(bare) or heads_other_lines(record):
         return PySpyDump(record)
     if (summary := _SUMMARY.match(bare)) is not None:

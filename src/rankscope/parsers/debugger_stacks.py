@@ -1,0 +1,76 @@
+"""Lines of debuggers: heads of threads and frames, as gdb, pstack, lldb and eu-stack print them.
+
+    Thread 1 (Thread 0x7f737a243b80 (LWP 2451) "python"):
+    #0  0x00007f73 in c10d::Work::wait(...) () from /usr/lib/libtorch_cpu.so
+    #1  gen_send_ex2 (closing=0, exc=0x0) at Objects/genobject.c:219
+
+    * thread #16, name = 'python', stop reason = signal SIGSTOP
+      frame #3: 0x00007fb090db1068 libtorch_cuda.so`c10d::ProcessGroupNCCL::abort() + 664
+
+Arguments are never kept: they may hold secrets.
+Source: gdb 13 and eu-stack of elfutils 0.188, run on processes of torch; published stacks of lldb.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rankscope.parsers.contents import StackFrame
+from rankscope.parsers.safe_values import TEXT_LIMIT
+from rankscope.text.secrets import clip
+
+GDB_THREAD = re.compile(
+    r"^(?:\[Switching to )?[Tt]hread (?P<index>\d{1,6}) \((?:Thread 0x[0-9a-f]{1,16} )?"
+    r"\(?(?:LWP|process) (?P<number>\d{1,10})\)?(?: \"(?P<name>[^\"]{0,100})\")?\)"
+)
+BARE_GDB_THREAD = re.compile(r"^Thread (?P<index>\d{1,6}) \(Thread (?P<number>0x[0-9a-f]{1,16})\b")
+LLDB_THREAD = re.compile(
+    r"^\*? ?thread #(?P<index>\d{1,6})(?:, tid = (?P<number>\d{1,10}))?(?:, name = '(?P<name>[^']{0,100})')?"
+)
+LLDB_FRAME = re.compile(
+    r"^\*? ?frame #\d{1,4}: 0x[0-9a-fA-F]{1,16} (?P<library>[^`\s]{1,200})`"
+    r"(?P<name>\S.*?)(?: \+ \d{1,12})?(?: at \S+)?$"
+)
+NATIVE_FRAME = re.compile(r"^#(\d{1,4}) {1,3}(?:0x[0-9a-fA-F]{1,16} (?:in )?)?(\S.*)$")
+FRAME_LIBRARY = re.compile(r"^from (\S{1,1000})$")
+PYTHON_FRAME = re.compile(r'^File "(.{0,4096}?)", line (\d{1,9}), in (\S{1,400})$')
+DETACHED = re.compile(r"^\[Inferior \d{1,4} \(process (\d{1,10})\) (?:detached|killed)\]$")
+_VERSION = re.compile(r"@@?[\w.]{1,60}$")
+
+
+def native_frame(text: str) -> StackFrame | None:
+    """A frame of gdb or eu-stack without its arguments; a library as its file."""
+    if " - " in text and not text.endswith(")"):
+        name, _, library = text.rpartition(" - ")
+        return StackFrame(clip(_name(name), TEXT_LIMIT), library_name(library), 0)
+    name, rest = _split(text)
+    place = re.search(r" (?:from|at) (\S{1,1000}?)(?::\d{1,9})?$", rest)
+    return StackFrame(clip(name, TEXT_LIMIT), library_name(place[1]) if place is not None else "", 0) if name else None
+
+
+def lldb_frame(found: re.Match[str]) -> StackFrame:
+    """A frame of lldb without its arguments."""
+    name = _name(found["name"].removeprefix("void "))
+    return StackFrame(clip(name, TEXT_LIMIT), library_name(found["library"]), 0)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Function of a frame, and what follows it: a blank stands before arguments, which names in C++ hold too."""
+    depth = 0
+    for at, sign in enumerate(text):
+        if sign == " " and depth == 0 and text[at + 1 : at + 2] == "(":
+            return _name(text[:at]), text[at:]
+        depth += (sign in "(<") - (sign in ")>" and text[at - 1 : at] != "-")
+    return _name(text), ""
+
+
+def _name(text: str) -> str:
+    """ "c10d::Work::wait" of a name with the types of its arguments."""
+    name = _VERSION.sub("", text.strip())
+    head = re.match(r"[^\s(<]{1,400}(?:<[^()]{0,400}>[^\s(<]{0,200})?", name)
+    return head[0] if head is not None else name.partition("(")[0]
+
+
+def library_name(path: str) -> str:
+    """The name of a library or a source, without its folder."""
+    return clip(path.rpartition("/")[2], TEXT_LIMIT)
