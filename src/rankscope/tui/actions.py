@@ -200,7 +200,7 @@ class Hint(NamedTuple):
     """The effect in one or two words."""
 
 
-HELP = Hint("question_mark", "?", "help")
+HELP = Hint("question_mark", "?", "keys")
 SCROLLING: tuple[Hint, ...] = (
     Hint("down", "up down", "scroll"), Hint("pagedown", "pgup pgdn", "page"), Hint("end", "home end", "edges"),
 )  # fmt: skip

@@ -81,7 +81,7 @@ async def test_both_cursors_stay_on_the_same_operation() -> None:
         boards = [timeline.board for timeline in page.timelines]
         assert boards[0] is not None and boards[1] is not None
         assert boards[0].unit == boards[1].unit == second.column - 2
-        await pilot.press("x")
+        await pilot.press("g", "x")
         await pilot.pause()
         assert "* where B differs" in screen_text(app) and page.board.unit == second.column - 2
 
@@ -90,7 +90,7 @@ async def test_series_map_and_scatter_begin_at_the_difference() -> None:
     async with compared(view_of()) as (app, pilot):
         series = await shows(app, pilot, "3", SeriesPage)
         assert series.key.rank == 1 and series.step == ONSET and "DIFFERS" in screen_text(app)
-        await pilot.press("w", "t", "down")
+        await pilot.press("plus", "t", "down")
         assert series.window[1] - series.window[0] < 39 and series.key.rank == 0 and "equal" in screen_text(app)
         await shows(app, pilot, "4", DifferencePage)
         assert f"step {ONSET}" in screen_text(app) and "1 of 2" in screen_text(app)
