@@ -23,6 +23,12 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
+@cache
+def walked() -> dict[str, tuple[ast.AST, ...]]:
+    """Every node of each module, as `ast.walk` yields them: each walk over the package takes a second."""
+    return {name: tuple(ast.walk(tree)) for name, tree in modules().items()}
+
+
 def path_of(name: str) -> Path:
     """The file of a module."""
     path = ROOT.parent.joinpath(*name.split("."))
@@ -32,12 +38,12 @@ def path_of(name: str) -> Path:
 @cache
 def imports() -> dict[str, frozenset[str]]:
     """By module the modules of the package that it imports, in functions and for types as well."""
-    return {name: frozenset(_imported(name, tree)) for name, tree in modules().items()}
+    return {name: frozenset(_imported(name)) for name in modules()}
 
 
-def _imported(name: str, tree: ast.Module) -> Iterator[str]:
+def _imported(name: str) -> Iterator[str]:
     package = name if path_of(name).name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in walked()[name]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules())
         elif isinstance(node, ast.ImportFrom):
@@ -81,4 +87,4 @@ def circles(edges: dict[str, frozenset[str]]) -> list[list[str]]:
 
 def definitions(kinds: tuple[type[ast.AST], ...]) -> Iterable[tuple[str, ast.AST]]:
     """All definitions of some kinds with the modules that they are in."""
-    return ((name, node) for name, tree in modules().items() for node in ast.walk(tree) if isinstance(node, kinds))
+    return ((name, node) for name, nodes in walked().items() for node in nodes if isinstance(node, kinds))

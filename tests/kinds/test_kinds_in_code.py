@@ -14,7 +14,7 @@ from rankscope.kinds import input_kinds
 from rankscope.kinds.event_kinds import EVENTS
 from rankscope.kinds.finding_kinds import FINDINGS, SEVERITIES
 from rankscope.kinds.input_kinds import INPUTS
-from tests.house.sources import modules
+from tests.house.sources import walked
 
 GOLDEN = Path(__file__).parents[1] / "report" / "golden"
 JUDGES = ("analysis", "features")
@@ -26,17 +26,17 @@ EVENT_NAMES = ("event", "line")
 
 
 @cache
-def trees() -> dict[Path, ast.Module]:
-    """The modules of the package but the tables themselves, by their place."""
-    places = {Path(*name.split(".")): tree for name, tree in modules().items() if name != "rankscope"}
-    return {path.relative_to("rankscope"): tree for path, tree in places.items() if path.parts[1] != "kinds"}
+def nodes_by_place() -> dict[Path, tuple[ast.AST, ...]]:
+    """The nodes of each module of the package but the tables themselves, by its place."""
+    places = {Path(*name.split(".")): nodes for name, nodes in walked().items() if name != "rankscope"}
+    return {path.relative_to("rankscope"): nodes for path, nodes in places.items() if path.parts[1] != "kinds"}
 
 
 def nodes(*packages: str) -> Iterator[tuple[Path, ast.AST]]:
     """Every node of the modules of some packages; of all without a name."""
-    for path, tree in trees().items():
+    for path, parts in nodes_by_place().items():
         if not packages or path.parts[0] in packages:
-            yield from ((path, node) for node in ast.walk(tree))
+            yield from ((path, node) for node in parts)
 
 
 def read_nodes() -> Iterator[tuple[Path, ast.AST]]:

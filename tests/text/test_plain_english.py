@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 from click import Command, Group
 from click.testing import CliRunner
 
 from rankscope.cli import rankscope
-from tests.house.sources import ROOT, modules
+from tests.house.sources import ROOT, walked
 
 RIDDLES = {
     "a sentence that begins with its object": r"(?:^|[.;:] )(?:What|Of|Whose|That)\b(?![^.]*\?)",
@@ -27,15 +27,15 @@ RIDDLES = {
 """Forbidden patterns in text for users, by what is wrong with it."""
 
 
-def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def texts(nodes: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
     """Lines and texts of string literals with a space in them, without docstrings; fields of f-strings as `{}`."""
-    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    left_out = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    left_out |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             parts = [str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values]
             yield node.lineno, "".join(parts)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (inner | alone):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
             yield node.lineno, node.value
 
 
@@ -47,8 +47,8 @@ def riddles(text: str) -> list[str]:
 def test_text_of_the_package_is_plain() -> None:
     found = [
         f"{name}:{line}: {text[:100]} ({', '.join(wrong)})"
-        for name, tree in modules().items()
-        for line, text in texts(tree)
+        for name, nodes in walked().items()
+        for line, text in texts(nodes)
         if (wrong := riddles(text))
     ]
     assert found == []
@@ -79,12 +79,13 @@ def test_meanings_in_tables_are_plain() -> None:
     ],
 )
 def test_a_riddle_is_found(text: str) -> None:
-    source = ast.parse(f"say({text!r})")
+    source = tuple(ast.walk(ast.parse(f"say({text!r})")))
     assert [riddles(found) != [] for _, found in texts(source)] == [True]
 
 
 def test_plain_text_docstrings_and_questions_pass() -> None:
-    source = ast.parse('"""What a module is."""\nsay("Who sent that signal? The scheduler.", f"{x} waits so far")')
+    tree = ast.parse('"""What a module is."""\nsay("Who sent that signal? The scheduler.", f"{x} waits so far")')
+    source = tuple(ast.walk(tree))
     assert [found for _, found in texts(source) if riddles(found)] == []
     assert len(list(texts(source))) == 2
 

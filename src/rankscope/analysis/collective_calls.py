@@ -69,10 +69,13 @@ def _real_state(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.DataFrame:
     took = pl.col("completed_ns") - pl.col("created_ns")
     aborted = (pl.col("state") == "completed") & (took >= pl.col("timeout_ms") * 1_000_000).fill_null(False)
     return rows.with_columns(
-        pl.when(aborted).then(pl.lit("scheduled", dtype=State))
-        .when(pl.lit(pl.Series(finished))).then(pl.lit("completed", dtype=State))
-        .otherwise("state").alias("state")
-    )  # fmt: skip
+        pl.when(aborted)
+        .then(pl.lit("scheduled", dtype=State))
+        .when(pl.lit(pl.Series(finished)))
+        .then(pl.lit("completed", dtype=State))
+        .otherwise("state")
+        .alias("state")
+    )
 
 
 def _finished(rows: pl.DataFrame, frontiers: pl.DataFrame) -> pl.Series:
@@ -92,19 +95,23 @@ def _merge_coalesced(rows: pl.DataFrame) -> pl.DataFrame:
     keys = pl.col("key").cast(pl.String).filter(inner).unique(maintain_order=True).str.join("+")
     return rows.group_by("rank", "group", "seq", maintain_order=True).agg(
         pl.col("row").first(),
-        pl.when(inner.any()).then(names).otherwise(pl.col("op").cast(pl.String).first())
-        .cast(pl.Categorical).alias("op"),
+        pl.when(inner.any())
+        .then(names)
+        .otherwise(pl.col("op").cast(pl.String).first())
+        .cast(pl.Categorical)
+        .alias("op"),
         pl.when(inner.any()).then(keys).cast(pl.Categorical).alias("key"),
         pl.col("rooted").filter(inner).any().alias("rooted"),
         pl.when(inner.any() & pl.col("elements").filter(inner).is_not_null().all())
-        .then(pl.col("elements").filter(inner).sum()).alias("elements"),
+        .then(pl.col("elements").filter(inner).sum())
+        .alias("elements"),
         pl.col("dtype").filter(inner).first(),
         pl.col("state").last(),
         pl.col("created_ns").first(),
         pl.col("completed_ns").last(),
         pl.col("duration_ns").last(),
         pl.col("library").first(),
-    )  # fmt: skip
+    )
 
 
 MOST_EMPTY_NUMBERS = 1 << 20
@@ -161,8 +168,10 @@ def find_disagreements(calls: pl.DataFrame, instances: CollectiveInstances) -> p
     )
     return (
         found.with_columns(pl.col("place").is_in(settled.implode()).alias("settled"))
-        .drop("place").cast({"group": pl.UInt32}).sort("group", "seq")
-    )  # fmt: skip
+        .drop("place")
+        .cast({"group": pl.UInt32})
+        .sort("group", "seq")
+    )
 
 
 class CollectiveRows:

@@ -146,9 +146,12 @@ def unrecorded_operations(facts: Facts, _: bool) -> list[Finding]:
     more = pl.col("op_id") - pl.col("seq") - pl.col("p2p_seq") + 1
     hooked = facts.dataset.dumps.filter(pl.col("recorder").is_in(HOOKS))["file"]
     rows = facts.dataset.ops.filter(pl.col("file").is_in(hooked.implode())).with_columns(more=more)
-    least = rows.group_by("group", "rank").agg(pl.col("more").max()).group_by("group").agg(
-        least=pl.col("more").min(), ranks=pl.len()
-    )  # fmt: skip
+    least = (
+        rows.group_by("group", "rank")
+        .agg(pl.col("more").max())
+        .group_by("group")
+        .agg(least=pl.col("more").min(), ranks=pl.len())
+    )
     counts = {group: n for group, n, ranks in least.iter_rows() if n > 0 and ranks == len(facts.groups[group].ranks)}
     if not counts:
         return []

@@ -132,10 +132,14 @@ class DeadlockRules:
         if len(ahead) != 1:
             return None
         left_out = [
-            i for node in component
-            if (i := self.graph.instance(node)) is not None and not i.is_pair and ahead[0] not in i.entries
-            and ahead[0] in self.facts.groups[i.group].ranks and len(i.waiting()) > 1
-        ]  # fmt: skip
+            i
+            for node in component
+            if (i := self.graph.instance(node)) is not None
+            and not i.is_pair
+            and ahead[0] not in i.entries
+            and ahead[0] in self.facts.groups[i.group].ranks
+            and len(i.waiting()) > 1
+        ]
         if not left_out:
             return None
         focus = min(left_out, key=lambda i: (i.since_ns or 0, i.key))

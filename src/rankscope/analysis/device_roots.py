@@ -176,8 +176,10 @@ class DeviceRules:
             next_steps=(
                 *host_steps(self.facts.dataset, focus.waiting()[:3], native=True),
                 _NETWORK_STEP,
-            ) if hooked else ((_NETWORK_STEP,) if self.facts.has_timing else (_TIMING_STEP, _NETWORK_STEP)),
-        )  # fmt: skip
+            )
+            if hooked
+            else ((_NETWORK_STEP,) if self.facts.has_timing else (_TIMING_STEP, _NETWORK_STEP)),
+        )
 
     def _unnoticed(self, focus: Instance) -> bool:
         """Whether the hook of each waiting rank may not have noticed the completion yet."""

@@ -229,8 +229,15 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
         .insert_column(0, places.alias("row"))
         .filter(pl.col("op").cast(pl.String).is_in(["send", "recv"]) & pl.col("peer").is_not_null())
         .select(
-            "row", "rank", "group", "peer", "p2p_seq", "created_ns", "library",
-            pl.col("op").cast(pl.String), pl.col("state").cast(pl.String),
+            "row",
+            "rank",
+            "group",
+            "peer",
+            "p2p_seq",
+            "created_ns",
+            "library",
+            pl.col("op").cast(pl.String),
+            pl.col("state").cast(pl.String),
             pl.col("in_sizes").cast(pl.String).alias("sizes"),
         )
         .with_columns(is_send=pl.col("op") == "send")
@@ -239,7 +246,7 @@ def collect_pairs(dataset: Dataset, presence: Presence) -> pl.DataFrame:
             dst=pl.when("is_send").then("peer").otherwise("rank"),
             batch=pl.col("row").first().over("rank", "group", "p2p_seq"),
         )
-    )  # fmt: skip
+    )
     whole = [rank for rank in presence.seen if presence.whole(rank)]
     counted = pl.col("src").is_in(whole) & pl.col("dst").is_in(whole)
     place = pl.int_range(pl.len()).over(LANE_COLUMNS)

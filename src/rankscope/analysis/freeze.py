@@ -318,9 +318,11 @@ def _least(dataset: Dataset, among: Sequence[int] | None = None) -> pl.DataFrame
     members = dataset.groups.select("group", rank="ranks").explode("rank")
     told = members if among is None else members.filter(pl.col("rank").is_in(list(among)))
     sizes = members.group_by("group").agg(size=pl.len()).join(told.group_by("group").agg(told=pl.len()), on="group")
-    known = dataset.frontiers.drop_nulls("last_enqueued").group_by("group").agg(
-        least=pl.col("last_enqueued").min(), known=pl.len()
-    )  # fmt: skip
+    known = (
+        dataset.frontiers.drop_nulls("last_enqueued")
+        .group_by("group")
+        .agg(least=pl.col("last_enqueued").min(), known=pl.len())
+    )
     return (
         sizes.join(known, on="group")
         .filter(pl.col("known") == pl.col("told"))

@@ -255,10 +255,13 @@ class LatenessTest:
         spots = rows.group_by("channel", "spot").agg(pl.col("own_ns").sum()).sort("own_ns", "channel", "spot")
         channel, spot, _ = spots.row(-1)
         return replace(
-            late, channel=channel, spot=spot if self.by_step else None,
-            late_in=int((values > self.floor_ns).sum()), median_ns=int(np.median(values)),
+            late,
+            channel=channel,
+            spot=spot if self.by_step else None,
+            late_in=int((values > self.floor_ns).sum()),
+            median_ns=int(np.median(values)),
             cost_ns=int(np.median(own["cost_ns"].to_numpy())) // late.every,
-        )  # fmt: skip
+        )
 
 
 def _fewest(units: int) -> float:

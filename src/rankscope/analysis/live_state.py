@@ -161,10 +161,13 @@ def _moved(memory: ProgressHistory, newest: int | None, fronts: Mapping[Key, int
         old = [s for s in samples[:-2] if newest - s[0] <= RATE_WINDOW_NS]
         samples = (*old, *samples[-2:])[-MOST_SAMPLES:]
     return replace(
-        memory, samples=samples, still_ns=0 if moved else memory.still_ns, has_moved=memory.has_moved or moved,
+        memory,
+        samples=samples,
+        still_ns=0 if moved else memory.still_ns,
+        has_moved=memory.has_moved or moved,
         got_over_ns=max(memory.got_over_ns, memory.still_ns) if moved else memory.got_over_ns,
         resumed_ns=newest if resumed and newest is not None else memory.resumed_ns,
-    )  # fmt: skip
+    )
 
 
 def refreshed_history(memory: ProgressHistory, at_ns: int) -> ProgressHistory:

@@ -59,9 +59,12 @@ def _met(facts: Facts) -> pl.DataFrame:
     sizes = pl.DataFrame(groups, schema={"group": pl.UInt32, "size": pl.UInt32})
     plain = pl.col("key").cast(pl.String).is_in(EQUAL_SIZE_OPS) & pl.col("elements").is_not_null()
     met = (
-        facts.calls_at(found).group_by("group", "seq").agg(plain=plain.fill_null(False).all(), size=pl.len())
-        .filter("plain").join(sizes, on=["group", "size"], how="semi")
-    )  # fmt: skip
+        facts.calls_at(found)
+        .group_by("group", "seq")
+        .agg(plain=plain.fill_null(False).all(), size=pl.len())
+        .filter("plain")
+        .join(sizes, on=["group", "size"], how="semi")
+    )
     return found.join(met, on=["group", "seq"], how="semi")
 
 

@@ -78,7 +78,9 @@ def _error(call: str, reason: str) -> PackageError:
 
 def _broken(title: str) -> Finding:
     return Finding(
-        kind=KIND, severity=FINDINGS[KIND].worst, title=title,
+        kind=KIND,
+        severity=FINDINGS[KIND].worst,
+        title=title,
         explanation="This report is without what the package adds, and complete otherwise.",
         next_steps=("Run rankscope doctor: it lists the installed packages that add to rankscope.",),
-    )  # fmt: skip
+    )

@@ -96,10 +96,14 @@ def frontiers_of(dataset: Dataset) -> Frontiers:
     """The frontiers of a job; completions in rows count where pg_status lags behind them."""
     done = pl.when(pl.col("done_seq") > UNKNOWN_SEQ).then("done_seq")
     table = dataset.frontiers.with_columns(done_seq=pl.Series(_done(dataset))).select(
-        "rank", "group", pl.col("last_enqueued").alias("enqueued"),
+        "rank",
+        "group",
+        pl.col("last_enqueued").alias("enqueued"),
         pl.max_horizontal("last_completed", done).alias("completed"),
-        "first_kept", "wrapped", pl.col("filtered").cast(pl.String),
-    )  # fmt: skip
+        "first_kept",
+        "wrapped",
+        pl.col("filtered").cast(pl.String),
+    )
     return Frontiers(table)
 
 

@@ -84,10 +84,14 @@ class ReplicaCohorts:
         """Other groups of the same description, size and stages."""
         stages = [self.stage_of(rank) for rank in group.ranks]
         return [
-            other for other in self.facts.groups
-            if other.id != group.id and other.description == group.description and group.description
-            and len(other.ranks) == len(group.ranks) and [self.stage_of(r) for r in other.ranks] == stages
-        ]  # fmt: skip
+            other
+            for other in self.facts.groups
+            if other.id != group.id
+            and other.description == group.description
+            and group.description
+            and len(other.ranks) == len(group.ranks)
+            and [self.stage_of(r) for r in other.ranks] == stages
+        ]
 
     def expected(self, instance: Instance) -> tuple[Signature, int] | None:
         """The signature of the replicas at this place, and the number that agree; None if they do not agree."""

@@ -142,9 +142,11 @@ def process_settings(dataset: Dataset) -> list[ProcessSettings]:
     table = _table(dataset)
     alike, rest = _alike(table)
     processes: dict[tuple[int | None, str, int | None, int | None], ProcessSettings] = {}
-    for rank, host, pid, alone, whole, files in table.group_by("rank", "host", "pid", "alone", maintain_order=True).agg(
-        pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique()
-    ).iter_rows():  # fmt: skip
+    for rank, host, pid, alone, whole, files in (
+        table.group_by("rank", "host", "pid", "alone", maintain_order=True)
+        .agg(pl.col("source").is_in(ENVIRONMENTS).any(), pl.col("file").unique())
+        .iter_rows()
+    ):
         settings = processes.setdefault(
             _key(rank, host, pid, alone),
             ProcessSettings(rank, host, pid, ChainMap({}, alike.values), ChainMap({}, alike.places), alike.printed),
@@ -180,10 +182,15 @@ def _table(dataset: Dataset) -> pl.DataFrame:
     """Rows of all settings with a known process."""
     dumps = dataset.dumps.filter(pl.col("library_version").is_not_null() & pl.col("rank").is_not_null())
     versions = dumps.select(
-        "rank", "host", pl.lit(None, pl.Int64).alias("pid"), pl.lit("version:nccl").alias("name"),
-        pl.col("library_version").alias("value"), pl.lit("flight-recorder").alias("source"), "file",
+        "rank",
+        "host",
+        pl.lit(None, pl.Int64).alias("pid"),
+        pl.lit("version:nccl").alias("name"),
+        pl.col("library_version").alias("value"),
+        pl.lit("flight-recorder").alias("source"),
+        "file",
         pl.lit(None, pl.Int64).alias("line"),
-    )  # fmt: skip
+    )
     told = pl.concat([dataset.settings.select(versions.columns), versions]) if dumps.height else dataset.settings
     nobody = pl.col("rank").is_null() & pl.col("pid").is_null()
     told = told.select(versions.columns).filter(~nobody | pl.col("source").is_in(ONE_PROCESS_SOURCES))
@@ -197,9 +204,13 @@ def _alike(table: pl.DataFrame) -> tuple[_SharedSettings, pl.DataFrame]:
     table = table.with_columns(who=who)
     people = table["who"].n_unique()
     by_name = table.group_by("name").agg(
-        pl.col("value").n_unique().alias("values"), pl.col("who").n_unique(), pl.col("value").first().alias("value"),
-        pl.col("file").first(), pl.col("line").first(), (pl.col("source") == "nccl").all().alias("nccl"),
-    )  # fmt: skip
+        pl.col("value").n_unique().alias("values"),
+        pl.col("who").n_unique(),
+        pl.col("value").first().alias("value"),
+        pl.col("file").first(),
+        pl.col("line").first(),
+        (pl.col("source") == "nccl").all().alias("nccl"),
+    )
     same = by_name.filter((pl.col("values") == 1) & (pl.col("who") == people))
     rows = same.select("name", "value", "file", "line", "nccl").rows()
     alike = _SharedSettings(
@@ -418,14 +429,16 @@ def find_modes(
                 effects[rule.pack, rule.name] = rule.effect
     return [
         Finding(
-            kind="settings-mismatch", severity="warning",
+            kind="settings-mismatch",
+            severity="warning",
             title=f"{pack} is on, but {name} is {people[0][1]} on {processes_text([p for p, _ in people])}",
-            explanation=effects[pack, name], culprits=process_culprits([p for p, _ in people], place),
+            explanation=effects[pack, name],
+            culprits=process_culprits([p for p, _ in people], place),
             culprit_ranks=tuple(sorted(p.rank for p, _ in people if p.rank is not None)),
             evidence=tuple(told_by(p, name, paths) for p, _ in people[:MOST_LINES]),
         )
         for (pack, name), people in lacking.items()
-    ]  # fmt: skip
+    ]
 
 
 def find_misspelt(
@@ -438,16 +451,18 @@ def find_misspelt(
         people = [p for p in processes if name in p.values]
         out.append(
             Finding(
-                kind="settings-mismatch", severity="warning",
+                kind="settings-mismatch",
+                severity="warning",
                 title=f"{name} is no known setting: {meant} may be meant",
                 explanation=f"Set on {processes_text(people)}. Unknown variables are ignored in silence.",
                 culprit_ranks=tuple(sorted(p.rank for p in people if p.rank is not None)),
-                culprits=process_culprits(people, place), confidence="medium",
+                culprits=process_culprits(people, place),
+                confidence="medium",
                 confidence_reasons=("a newer version, or a program of your own, may know the name",),
                 evidence=tuple(told_by(p, name, paths) for p in people[:MOST_LINES]),
                 next_steps=(f"Set {meant} instead, if you meant that.",),
             )
-        )  # fmt: skip
+        )
     return out
 
 

@@ -72,12 +72,14 @@ def signatures(rows: pl.DataFrame) -> pl.DataFrame:
     distinct, place = distinct_calls(rows)
     texts = distinct.select(pl.all().cast(pl.String))
     keys = [None if op in UNTOLD_OPS else wire_name(op) for op in texts["op"].to_list()]
-    table = pl.DataFrame([
-        pl.Series("key", keys, dtype=pl.Categorical),
-        pl.Series("rooted", [key in ROOTED_OPS for key in keys], dtype=pl.Boolean),
-        pl.Series("elements", [_elements(*row[:3]) for row in texts.iter_rows()], dtype=pl.Int64),
-        pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
-    ])  # fmt: skip
+    table = pl.DataFrame(
+        [
+            pl.Series("key", keys, dtype=pl.Categorical),
+            pl.Series("rooted", [key in ROOTED_OPS for key in keys], dtype=pl.Boolean),
+            pl.Series("elements", [_elements(*row[:3]) for row in texts.iter_rows()], dtype=pl.Int64),
+            pl.Series("dtype", [_dtype(row[0], *row[3:]) for row in texts.iter_rows()], dtype=pl.Categorical),
+        ]
+    )
     return table.select(pl.all().gather(place))
 
 

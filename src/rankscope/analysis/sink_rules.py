@@ -79,10 +79,14 @@ class SinkRules:
         """The root of operations that wait for each other."""
         lost, deadlocks = self.lost, self._deadlocks
         return (
-            lost.by_replicas(members) or lost.by_counters(members) or deadlocks.skipped(members)
-            or lost.by_neighbours(members) or deadlocks.strayed(members) or lost.by_exclusion(members)
+            lost.by_replicas(members)
+            or lost.by_counters(members)
+            or deadlocks.skipped(members)
+            or lost.by_neighbours(members)
+            or deadlocks.strayed(members)
+            or lost.by_exclusion(members)
             or deadlocks.judge(members)
-        )  # fmt: skip
+        )
 
     @cached_property
     def _deadlocks(self) -> DeadlockRules:

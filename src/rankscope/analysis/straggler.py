@@ -226,10 +226,16 @@ def _met(facts: Facts, pools: MemberPools) -> pl.DataFrame:
     # what ended for one member had been joined by all; others may not have noticed it yet
     ended = np.bincount(code[true_mask(calls["state"] == "completed")], minlength=count) > 0
     met = ended & (np.bincount(code[issued], minlength=count) == size[found.group]) & (size[found.group] > 1)
-    return pl.DataFrame({
-        "pool": pools.of[found.group[met]], "group": found.group[met], "seq": found.seq[met],
-        "last": rank[came_last[met]], "first_ns": first[met], "margin_ns": top[met] - second[met],
-    }).sort("pool", "first_ns", maintain_order=True)  # fmt: skip
+    return pl.DataFrame(
+        {
+            "pool": pools.of[found.group[met]],
+            "group": found.group[met],
+            "seq": found.seq[met],
+            "last": rank[came_last[met]],
+            "first_ns": first[met],
+            "margin_ns": top[met] - second[met],
+        }
+    ).sort("pool", "first_ns", maintain_order=True)
 
 
 def _last(facts: Facts, met: pl.DataFrame) -> list[LastArrival]:
@@ -458,9 +464,12 @@ class DesignLateness:
         own = pl.col("rank") == pl.col("own")
         ran = self._facts.calls.join(ends, on="group").filter((pl.col("state") == "completed") & length.is_not_null())
         less = (
-            ran.group_by("group", "seq").agg(less=length.filter(~own).mean() - length.filter(own).first())
-            .group_by("group").agg(pl.col("less").median()).drop_nulls()
-        )  # fmt: skip
+            ran.group_by("group", "seq")
+            .agg(less=length.filter(~own).mean() - length.filter(own).first())
+            .group_by("group")
+            .agg(pl.col("less").median())
+            .drop_nulls()
+        )
         told: dict[int, float] = dict(less.iter_rows())
         if len(told) < FEWEST_REPLICAS or group.id not in told:
             return False
@@ -482,10 +491,15 @@ class DesignLateness:
         ends = self._ends(replicas, place)
         own, created = pl.col("rank") == pl.col("own"), pl.col("created_ns")
         table = (
-            self._facts.calls.join(ends, on="group").filter(pl.col("state") == "completed")
-            .group_by("group", "seq").agg(late=created.filter(own).max() - created.filter(~own).max())
-            .group_by("group").agg(pl.col("late").median()).sort("group").drop_nulls()
-        )  # fmt: skip
+            self._facts.calls.join(ends, on="group")
+            .filter(pl.col("state") == "completed")
+            .group_by("group", "seq")
+            .agg(late=created.filter(own).max() - created.filter(~own).max())
+            .group_by("group")
+            .agg(pl.col("late").median())
+            .sort("group")
+            .drop_nulls()
+        )
         return dict(table.iter_rows())
 
 
@@ -605,11 +619,15 @@ def _measured(facts: Facts, pools: MemberPools) -> pl.DataFrame:
     own = own.with_columns(unknown=(pl.col("row") > pl.col("bare")).fill_null(False))
     own = own.with_columns(busy_ns=_since_last(own))
     kept = own.filter(
-        (pl.col("state") == "completed") & ~pl.col("rooted") & pl.col("created_ns").is_not_null()
-        & pl.col("duration_ns").is_not_null() & pl.col("busy_ns").is_not_null()
-        & ~pl.col("group").is_in(list(_unmeasured(facts))) & ~pl.col("unknown")
+        (pl.col("state") == "completed")
+        & ~pl.col("rooted")
+        & pl.col("created_ns").is_not_null()
+        & pl.col("duration_ns").is_not_null()
+        & pl.col("busy_ns").is_not_null()
+        & ~pl.col("group").is_in(list(_unmeasured(facts)))
+        & ~pl.col("unknown")
         & (pl.col("created_ns") < _measured_until(facts, ran))
-    )  # fmt: skip
+    )
     size = np.array([len(group.ranks) for group in facts.groups], np.int64)[kept["pool"].to_numpy()]
     place = kept["place"].to_numpy()
     return kept.filter((size > 1) & (np.bincount(place)[place] == size)) if kept.height else kept
@@ -706,10 +724,15 @@ def _with_lateness(rows: pl.DataFrame) -> pl.DataFrame:
     late, more = _others_median(ran, match, starts, sizes) - ran, _others_median(busy, match, starts, sizes) - busy
     own = np.minimum(late, more).clip(0)
     return rows.with_columns(
-        late_ns=late, more_ns=more, margin_ns=margin, own_ns=own, cost_ns=np.minimum(margin, more).clip(0),
+        late_ns=late,
+        more_ns=more,
+        margin_ns=margin,
+        own_ns=own,
+        cost_ns=np.minimum(margin, more).clip(0),
         behind_ns=created - _others_median(created, match, starts, sizes),
-        most_ns=np.maximum.reduceat(own, starts)[match], ended_ns=np.maximum.reduceat(created, starts)[match],
-    )  # fmt: skip
+        most_ns=np.maximum.reduceat(own, starts)[match],
+        ended_ns=np.maximum.reduceat(created, starts)[match],
+    )
 
 
 def _others_median(values: Ints, match: Ints, starts: Ints, sizes: Ints) -> Ints:

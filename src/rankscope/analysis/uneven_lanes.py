@@ -397,12 +397,15 @@ class LaneCounts:
         received, *sent = self._all_counts(lane)
         return [
             LaneSection(
-                anchor, tuple(own[anchor].number for own in sent), part.number,
-                tuple(own[anchor].end for own in sent), part.end,
+                anchor,
+                tuple(own[anchor].number for own in sent),
+                part.number,
+                tuple(own[anchor].end for own in sent),
+                part.end,
             )
             for anchor, part in received.items()
             if all(anchor in own for own in sent)
-        ]  # fmt: skip
+        ]
 
     def _counts(self, side: LaneSide, common: Ints) -> dict[int, SideSection]:
         """For each collective in one of the `common` groups: the operations of one side that follow it."""

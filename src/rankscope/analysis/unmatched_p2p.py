@@ -70,7 +70,10 @@ class LostPairs:
     def _odd(self, rank: int, count: P2pCount, instance: Instance, nodes: tuple[WaitNode, ...]) -> Root:
         did = _deviation(count.own - count.usual)
         return self._left_out(
-            rank, instance, nodes, count.votes,
+            rank,
+            instance,
+            nodes,
+            count.votes,
             title=f"rank {rank} {did} in {count.group}",
             explanation=(
                 f"When it came to {count.place}, rank {rank} had issued {count.own} {count.what} in {count.group}; "
@@ -78,7 +81,7 @@ class LostPairs:
                 "wait."
             ),
             note=f"had issued {count.own} {count.what} in {count.group}, and its replicas {count.usual}",
-        )  # fmt: skip
+        )
 
     def _left_out(
         self, rank: int, instance: Instance, nodes: tuple[WaitNode, ...], votes: int, *, title: str, explanation: str,
@@ -135,7 +138,10 @@ class LostPairs:
         did = _deviation(odd.own - odd.usual)
         stuck = f"{wait_text(instance.waiting())} in {instance.name}"
         return self._left_out(
-            rank, instance, component, len(self.facts.groups[instance.group].ranks) - 1,
+            rank,
+            instance,
+            component,
+            len(self.facts.groups[instance.group].ranks) - 1,
             title=f"rank {rank} {did} in {label}",
             explanation=(
                 f"When it came to {odd.place}, rank {rank} had issued {plural(odd.own, 'operation')} in {label}, "
@@ -144,7 +150,7 @@ class LostPairs:
             ),
             note=f"had issued {odd.own} operations in {label} when it came to {odd.place}, the others {odd.usual}",
             others="the other members",
-        )  # fmt: skip
+        )
 
     def by_neighbours(self, component: tuple[WaitNode, ...]) -> Root | None:
         """Without replicas: the only rank that explains all unmatched operations in a cycle."""
@@ -191,19 +197,25 @@ class LostPairs:
         absent_is_send = src not in instance.entries
         ends = (group.ranks.index(src), group.ranks.index(dst))
         alike = [
-            other for other in self.facts.groups
-            if other.id != group_id and other.description == group.description and len(other.ranks) == len(group.ranks)
+            other
+            for other in self.facts.groups
+            if other.id != group_id
+            and other.description == group.description
+            and len(other.ranks) == len(group.ranks)
             and all(self.facts.presence.whole(rank) for rank in other.ranks)
-        ]  # fmt: skip
+        ]
         votes = [self._posted(g.id, g.ranks[ends[0]], g.ranks[ends[1]], absent_is_send, k) for g in alike]
         return sum(votes), len(votes) - sum(votes)
 
     def _posted(self, group: int, src: int, dst: int, is_send: bool, k: int) -> bool:
         pairs = self.facts.pairs
         found = pairs.filter(
-            (pl.col("group") == group) & (pl.col("src") == src) & (pl.col("dst") == dst)
-            & (pl.col("is_send") == is_send) & (pl.col("k") == k)
-        )  # fmt: skip
+            (pl.col("group") == group)
+            & (pl.col("src") == src)
+            & (pl.col("dst") == dst)
+            & (pl.col("is_send") == is_send)
+            & (pl.col("k") == k)
+        )
         return found.height > 0
 
     def _stranger(self, component: tuple[WaitNode, ...], rank: int) -> Instance | None:
@@ -244,14 +256,17 @@ class LostPairs:
         what = f"send to rank {dst}" if culprit == src else f"receive from rank {src}"
         label = self.facts.label(instance.group)
         return self._left_out(
-            culprit, instance, component, replicas,
+            culprit,
+            instance,
+            component,
+            replicas,
             title=f"rank {culprit} left out its {what} in {label}",
             explanation=(
                 f"Rank {other} waits in {instance.name} of {label}. The same stage of other pipelines "
                 f"posted both sides; rank {culprit} left its side out, went on, and now waits for rank {other}."
             ),
             note=f"never posted {what} number {k + 1}",
-        )  # fmt: skip
+        )
 
 
 def _deviation(surplus: int) -> str:
@@ -362,10 +377,13 @@ class ReplicaCounters:
         Only if every record between the last send or receive and the collective is present.
         """
         labels = pl.DataFrame(
-            {"group": [g.id for g in self.facts.groups], "label": [self.facts.label(g.id) for g in self.facts.groups],
-             "paired": [g.has_p2p for g in self.facts.groups]},
+            {
+                "group": [g.id for g in self.facts.groups],
+                "label": [self.facts.label(g.id) for g in self.facts.groups],
+                "paired": [g.has_p2p for g in self.facts.groups],
+            },
             schema={"group": pl.UInt32, "label": pl.String, "paired": pl.Boolean},
-        )  # fmt: skip
+        )
         rows = (
             self.facts.dataset.ops.select("rank", "record_id", "group", "seq", "op_id", pl.col("op").cast(pl.String))
             .with_row_index("row")
@@ -534,7 +552,8 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
     came = pl.col("ranks").list.len()
     whole_until = pl.col("seq").filter("whole").max().over("label")
     return (
-        facts.dataset.ops.select(*_MARKED).with_row_index("row")
+        facts.dataset.ops.select(*_MARKED)
+        .with_row_index("row")
         .filter(pl.col("rank").is_in(group.ranks))
         .with_columns(run=pl.col("record_id") - pl.int_range(pl.len()).over("rank"))
         .with_columns(
@@ -545,7 +564,9 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
         .join(labels, on="group", how="left", maintain_order="left")
         .group_by("label", "seq", maintain_order=True)
         .agg(
-            pl.col("row", "op", "pairs").first(), pl.col("rank").alias("ranks"), pl.col("count").alias("counts"),
+            pl.col("row", "op", "pairs").first(),
+            pl.col("rank").alias("ranks"),
+            pl.col("count").alias("counts"),
             one=pl.col("group").n_unique() == 1,
         )
         .filter((pl.col("ranks").list.n_unique() == came) & (came >= FEWEST_MEMBERS))
@@ -553,7 +574,10 @@ def _marks(facts: Facts, group: Group) -> pl.DataFrame:
         .filter(pl.col("whole") | (pl.col("one") & (pl.col("seq") > whole_until)))
         .sort("row")
         .select(
-            "pairs", "ranks", "counts", "whole",
+            "pairs",
+            "ranks",
+            "counts",
+            "whole",
             place=pl.format("{} #{} of {}", pl.col("op").cast(pl.String), "seq", "label"),
         )
-    )  # fmt: skip
+    )

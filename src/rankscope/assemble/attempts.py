@@ -225,7 +225,7 @@ def attempt_table(runs: list[Attempt]) -> pl.DataFrame:
         }
         for i, run in enumerate(runs)
     ]
-    return pl.DataFrame(rows, schema=ATTEMPTS)  # fmt: skip
+    return pl.DataFrame(rows, schema=ATTEMPTS)
 
 
 def attempt_label(attempt: Attempt, others: list[Attempt]) -> str:

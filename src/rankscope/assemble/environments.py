@@ -80,9 +80,15 @@ def _rows(source: SourceFile, place: int) -> Iterator[dict[str, Any]]:
         rank = source.rank if source.rank is not None else process.rank
         for variable in process.variables:
             yield {
-                "rank": rank, "host": process.host or source.host, "pid": number, "name": variable.name,
-                "value": variable.value, "source": kind, "file": place, "line": variable.line,
-            }  # fmt: skip
+                "rank": rank,
+                "host": process.host or source.host,
+                "pid": number,
+                "name": variable.name,
+                "value": variable.value,
+                "source": kind,
+                "file": place,
+                "line": variable.line,
+            }
 
 
 def _processes(source: SourceFile) -> list[EnvironmentProcess]:

@@ -125,11 +125,16 @@ def _group_entries(ops: pl.DataFrame) -> dict[tuple[int, int], GroupEntries]:
     begun = alone & (pl.col("started_ns").is_not_null() | pl.col("state").is_in(["started", "completed"]))
     # columns of their own, then plain sums of them: filters within groups take twice as long
     rows = ops.lazy().select(
-        "rank", "group", "seq", "op_id",
-        alone=pl.when(alone).then(seq), pending=pl.when(unfinished).then(seq), started=pl.when(begun).then(seq),
+        "rank",
+        "group",
+        "seq",
+        "op_id",
+        alone=pl.when(alone).then(seq),
+        pending=pl.when(unfinished).then(seq),
+        started=pl.when(begun).then(seq),
         unknown=alone & (pl.col("state") == "unknown"),
         counter=pl.when(pl.col("is_p2p")).then("p2p_seq").otherwise("seq"),
-    )  # fmt: skip
+    )
     table = rows.group_by("rank", "group").agg(
         pl.col("seq").max(), pl.col("alone").min().alias("first"), pl.col("alone").max().alias("last"),
         pl.col("pending").min(), pl.col("unknown").any(), pl.col("started").max(), pl.col("counter").last(),

@@ -17,10 +17,15 @@ def memory_rows(columns: Mapping[str, Any], rank: int, host: str | None, place: 
     `place` is the row of its file, `source` who measured.
     """
     same = {"rank": rank, "host": host, "file": place, "source": source}
-    rows = pl.DataFrame(dict(columns)).with_columns(
-        pl.when(pl.col(name) == NULL).then(None).otherwise(pl.col(name)).alias(name)
-        for name in columns if name != "device"
-    ).with_columns(**{name: pl.lit(value) for name, value in same.items()})  # fmt: skip
+    rows = (
+        pl.DataFrame(dict(columns))
+        .with_columns(
+            pl.when(pl.col(name) == NULL).then(None).otherwise(pl.col(name)).alias(name)
+            for name in columns
+            if name != "device"
+        )
+        .with_columns(**{name: pl.lit(value) for name, value in same.items()})
+    )
     return rows.select(
         (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in MEMORY.items()

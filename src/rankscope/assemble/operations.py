@@ -284,8 +284,9 @@ def _left_behind(ops: pl.DataFrame, reached: dict[int, dict[int, int]]) -> set[i
     """
     table = pl.DataFrame(
         [(file, group, last) for file, groups in reached.items() for group, last in groups.items()],
-        schema={"file": ops.schema["file"], "group": ops.schema["group"], "completed": pl.Int64}, orient="row",
-    )  # fmt: skip
+        schema={"file": ops.schema["file"], "group": ops.schema["group"], "completed": pl.Int64},
+        orient="row",
+    )
     alone = (pl.col("is_p2p") & (pl.col("seq").fill_null(0) == 0)).all().over("group")
     kept = ops.filter(alone & (pl.col("state") != "completed")).join(table, on=["file", "group"])
     told = (
@@ -347,10 +348,17 @@ def _meaning(
     op = op_of(call.profiling_name)
     p2p = p2p_ranks(call.profiling_name)
     return CallMeaning(
-        group, library_of(call.profiling_name), op, op in P2P_OPS or bool(call.is_p2p),
-        None if p2p is None else _peer(p2p[1], group, groups), threads.get((call.thread_name, call.thread_id)),
-        call.timeout_ms, state, call.retired, is_closer_name(op),
-    )  # fmt: skip
+        group,
+        library_of(call.profiling_name),
+        op,
+        op in P2P_OPS or bool(call.is_p2p),
+        None if p2p is None else _peer(p2p[1], group, groups),
+        threads.get((call.thread_name, call.thread_id)),
+        call.timeout_ms,
+        state,
+        call.retired,
+        is_closer_name(op),
+    )
 
 
 def _peer(place: int | None, group: int, groups: GroupIndex) -> int | None:

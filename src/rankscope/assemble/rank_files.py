@@ -47,9 +47,12 @@ def _attempts_by_process(sources: Iterable[SourceFile]) -> dict[tuple[int | None
 
 
 def rank_files(
-    sources: Sequence[SourceFile], kind: type[Content], chosen: int, pattern: re.Pattern[str] | None,
+    sources: Sequence[SourceFile],
+    kind: type[Content],
+    chosen: int,
+    pattern: re.Pattern[str] | None,
     owner_of: Callable[[SourceFile, Content], FileOwner | None],
-) -> Iterator[RankFile[Content]]:  # fmt: skip
+) -> Iterator[RankFile[Content]]:
     """The files of a kind in the chosen attempt; all files of the kind get their rank, writer and attempt.
 
     The rank is that of the option, else of the content, else of a name that calls it so. Where `owner_of` is None the

@@ -65,8 +65,12 @@ def _version_rows(place: int, source: SourceFile) -> Iterator[Row]:
     for span, moved in spans:
         if span is not None:
             yield {
-                "rank": source.rank, "file": place, "written_ns": span[0], "later_ns": span[1], "progressed": moved,
-            }  # fmt: skip
+                "rank": source.rank,
+                "file": place,
+                "written_ns": span[0],
+                "later_ns": span[1],
+                "progressed": moved,
+            }
 
 
 def _swapped(source: SourceFile, used: SourceFile) -> bool:

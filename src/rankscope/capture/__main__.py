@@ -49,13 +49,19 @@ def _parser() -> argparse.ArgumentParser:
         "--stacks", choices=STACK_MODES, default="auto", help=("whether dumps have stacks (default: auto)")
     )
     parser.add_argument(
-        "--memory", type=float, default=1.0, metavar="S",
+        "--memory",
+        type=float,
+        default=1.0,
+        metavar="S",
         help="least seconds between two samples of memory, 0 for none (default: 1)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--stall-after", type=float, default=60.0, metavar="S",
+        "--stall-after",
+        type=float,
+        default=60.0,
+        metavar="S",
         help="seconds without progress after which the stacks of all threads are taken, 0 for never (default: 60)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--numbers",
         metavar="auto|every=N,...",
@@ -63,9 +69,11 @@ def _parser() -> argparse.ArgumentParser:
         "step of N, and steps=3-5; level=collectives, budget=0.02, limit_mb=64",
     )
     parser.add_argument(
-        "--perturb", type=int, metavar="SEED",
+        "--perturb",
+        type=int,
+        metavar="SEED",
         help="noise of half an epsilon on the embeddings or the first weight of the first model",
-    )  # fmt: skip
+    )
     return parser
 
 
@@ -106,9 +114,14 @@ def main(argv: list[str]) -> None:
     try:
         recorded = None if options.numbers is None else numbers_options(options.numbers)
         start(
-            options.output, interval=options.interval, keep=options.keep, signal=signal, stacks=options.stacks,
-            memory=options.memory, stall_after=options.stall_after,
-        )  # fmt: skip
+            options.output,
+            interval=options.interval,
+            keep=options.keep,
+            signal=signal,
+            stacks=options.stacks,
+            memory=options.memory,
+            stall_after=options.stall_after,
+        )
         if options.perturb is not None:
             _with_torch("--perturb", lambda: perturb_first_model(options.perturb))
         if recorded is not None:

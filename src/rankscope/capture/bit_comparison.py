@@ -123,11 +123,16 @@ def differences(own: Sequence[dict[str, Any]], base: Sequence[dict[str, Any]]) -
         if first is None or "parts" not in one or first["parts"] == one["parts"]:
             continue
         pairs = enumerate(zip(first["parts"], one["parts"], strict=False))
-        found.append({
-            "operation": one["operation"], "repetition": one["turn"], "place": one["place"],
-            "parts": [at for at, (before, now) in pairs if before != now], "of": len(one["parts"]),
-            "change": abs(one["sum"] - first["sum"]) / (first["scale"] or 1.0),
-        })  # fmt: skip
+        found.append(
+            {
+                "operation": one["operation"],
+                "repetition": one["turn"],
+                "place": one["place"],
+                "parts": [at for at, (before, now) in pairs if before != now],
+                "of": len(one["parts"]),
+                "change": abs(one["sum"] - first["sum"]) / (first["scale"] or 1.0),
+            }
+        )
     return found
 
 

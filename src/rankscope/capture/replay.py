@@ -320,11 +320,12 @@ def start_all(out: Path) -> int:
     command = [sys.executable, str(Path(sys.argv[0]).resolve())]
     running = [
         subprocess.Popen(
-            command, env={**os.environ, **common, "RANK": str(index), "LOCAL_RANK": str(index), "OMP_NUM_THREADS": "1"},
+            command,
+            env={**os.environ, **common, "RANK": str(index), "LOCAL_RANK": str(index), "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
         )
         for index in range(len(RANKS))
-    ]  # fmt: skip
+    ]
     try:
         for process in running:
             process.wait(timeout=60 + 4 * GRACE_S + 2 * len(RANKS))

@@ -159,8 +159,9 @@ def _yaml(text: str) -> ConfigDocument:
     if len(trees) == 1:
         return ConfigDocument(trees[0], tuple(builder.notes[:_MOST_NOTES]))
     # several documents: each keeps its number
-    return ConfigDocument({f"document {number}": tree for number, tree in enumerate(trees)},
-                          tuple(builder.notes[:_MOST_NOTES]))  # fmt: skip
+    return ConfigDocument(
+        {f"document {number}": tree for number, tree in enumerate(trees)}, tuple(builder.notes[:_MOST_NOTES])
+    )
 
 
 class _YamlTrees:

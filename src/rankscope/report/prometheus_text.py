@@ -86,13 +86,15 @@ def _of_job(state: FollowedState) -> Iterator[PrometheusMetric]:
     found = state.analysis.findings
     severities: Samples = [({"severity": name}, sum(f.severity == name for f in found)) for name in SEVERITIES]
     yield PrometheusMetric(
-        "job_status", "Status of the verdict: 1 for the current one, 0 for the others.",
+        "job_status",
+        "Status of the verdict: 1 for the current one, 0 for the others.",
         _enum("status", list(STATUSES), state.analysis.status),
-    )  # fmt: skip
+    )
     yield PrometheusMetric(
-        "job_state", "JobState of the job while it is watched: 1 for the current one, 0 for the others.",
+        "job_state",
+        "JobState of the job while it is watched: 1 for the current one, 0 for the others.",
         _enum("state", list(get_args(JobState)), state.live.state),
-    )  # fmt: skip
+    )
     yield PrometheusMetric("findings", "Findings by severity.", severities)
 
 
@@ -103,9 +105,11 @@ def _of_ranks(state: FollowedState) -> Iterator[PrometheusMetric]:
         ({"presence": "missing"}, len(dataset.unseen_ranks)),
     ]
     kinds = {
-        rank: finding.kind for finding in reversed(state.analysis.findings) if finding.root_cause
+        rank: finding.kind
+        for finding in reversed(state.analysis.findings)
+        if finding.root_cause
         for rank in finding.culprit_ranks
-    }  # fmt: skip
+    }
     named: Samples = [({"rank": str(rank), "kind": kinds[rank]}, 1) for rank in culprits[:MOST_RANKS]]
     yield PrometheusMetric("ranks", "Ranks of the job, by whether they left files that could be read.", ranks)
     yield PrometheusMetric("culprits", "Culprit ranks of all root causes.", _one(len(culprits)))
@@ -122,11 +126,12 @@ def _of_ranks(state: FollowedState) -> Iterator[PrometheusMetric]:
 def _sequence_numbers(dataset: Dataset) -> Samples:
     last = pl.col("last_enqueued")
     table = (
-        dataset.frontiers.drop_nulls("last_enqueued").group_by("group")
+        dataset.frontiers.drop_nulls("last_enqueued")
+        .group_by("group")
         .agg(furthest=last.max(), hindmost=last.min(), ranks=pl.len())
         .sort(pl.col("hindmost") - pl.col("furthest"), -pl.col("ranks").cast(pl.Int64), "group")
         .head(MOST_GROUPS)
-    )  # fmt: skip
+    )
     samples: Samples = []
     seen: set[str] = set()
     for row in table.sort("group").iter_rows(named=True):
@@ -143,8 +148,10 @@ def _sequence_numbers(dataset: Dataset) -> Samples:
 def _of_times(state: FollowedState, now_ns: int) -> Iterator[PrometheusMetric]:
     live = state.live
     newest: int | None = state.dataset.files["mtime_ns"].max()  # type: ignore[assignment]
-    for name, what, at_ns in (("progress", "the newest operation, by the clocks of the ranks", live.since_ns),
-                              ("newest_file", "the newest file", newest)):  # fmt: skip
+    for name, what, at_ns in (
+        ("progress", "the newest operation, by the clocks of the ranks", live.since_ns),
+        ("newest_file", "the newest file", newest),
+    ):
         if at_ns is not None:
             yield PrometheusMetric(f"{name}_timestamp_seconds", f"Time of {what}.", _one(at_ns / _SECOND_NS))
             age = max(0, now_ns - at_ns) / _SECOND_NS

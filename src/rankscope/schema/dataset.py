@@ -149,9 +149,10 @@ class Dataset(JobTables):
         waits = pl.col("state") == "scheduled"
         since = pl.coalesce(pl.col("created_ns").filter(waits).min(), pl.col("created_ns").max())
         ages = (
-            self.ops.join(theirs, on="file").group_by("file")
+            self.ops.join(theirs, on="file")
+            .group_by("file")
             .agg(age=pl.col("mtime_ns").first() - since, timeout=pl.col("timeout_ms").max() * 1_000_000)
-        )  # fmt: skip
+        )
         copied = ages.select((pl.col("age") > pl.col("timeout") + OVERDUE_NS).any()).item()
         return known.clear() if copied else known
 

@@ -25,10 +25,16 @@ def write_session(dataset: Dataset, directory: Path, asked: ReadingOptions) -> N
 
 def _manifest(dataset: Dataset, asked: ReadingOptions, rows: dict[str, int]) -> Manifest:
     return Manifest(
-        format=FORMAT, root=dataset.root, asked=asked, attempt=dataset.attempt, world_size=dataset.world_size,
-        left_out=tuple(sorted(dataset.left_out)), beside=(dataset.beside.ranks, dataset.beside.directory), rows=rows,
+        format=FORMAT,
+        root=dataset.root,
+        asked=asked,
+        attempt=dataset.attempt,
+        world_size=dataset.world_size,
+        left_out=tuple(sorted(dataset.left_out)),
+        beside=(dataset.beside.ranks, dataset.beside.directory),
+        rows=rows,
         part=dataset.parts,
-    )  # fmt: skip
+    )
 
 
 @contextmanager

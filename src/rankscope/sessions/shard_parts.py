@@ -99,9 +99,15 @@ def write_part(path: Path, part: ShardPart) -> None:
 def _send_source(out: IO[bytes], source: SourceFile, other: bool) -> None:
     content = source.content
     facts = _FileFacts(
-        shown=source.shown, kind=source.kind, size=source.size, mtime_ns=source.mtime_ns, problem=source.problem,
-        rows=content.rows if content else 0, decoded=hidden_header(content.header()) if content else None, other=other,
-    )  # fmt: skip
+        shown=source.shown,
+        kind=source.kind,
+        size=source.size,
+        mtime_ns=source.mtime_ns,
+        problem=source.problem,
+        rows=content.rows if content else 0,
+        decoded=hidden_header(content.header()) if content else None,
+        other=other,
+    )
     header = {name: getattr(facts, name) for name in facts.__struct_fields__}
     send_message(out, header, content.body() if content else ())
 

@@ -80,9 +80,12 @@ def _frontiers(frontiers: pl.DataFrame, rings: TableRings) -> pl.DataFrame:
     gone = rings.pairs.drop_nulls().with_columns(gone=pl.lit(value=True))
     table = frontiers.join(gone, on=keys, how="left", maintain_order="left")
     table = table.join(kept, on=keys, how="left", maintain_order="left")
-    older = pl.when(pl.col("first").is_not_null()).then(pl.col("first") > 1).when(
-        pl.col("first_kept").is_not_null()
-    ).then(pl.lit(value=True))  # fmt: skip
+    older = (
+        pl.when(pl.col("first").is_not_null())
+        .then(pl.col("first") > 1)
+        .when(pl.col("first_kept").is_not_null())
+        .then(pl.lit(value=True))
+    )
     known = pl.col("gone") & (pl.col("filtered") == "none") & pl.col("wrapped").is_not_null()
     return table.with_columns(
         first_kept=pl.when("gone").then("first").otherwise("first_kept"),

@@ -140,9 +140,10 @@ class FileStore:
     def noticed_at(self) -> float | None:
         """The time of the oldest change that is not shown yet."""
         times = [
-            entry.noticed_at for path in self.changed
+            entry.noticed_at
+            for path in self.changed
             if (entry := self.entries.get(path)) is not None and entry.noticed_at is not None
-        ]  # fmt: skip
+        ]
         return min(times, default=None)
 
     def sources(self) -> list[SourceFile]:

@@ -56,9 +56,12 @@ def _newest(
 ) -> dict[int, RankFile[ModelRecord]]:
     """The records of the newest process of each rank in an attempt."""
     files = rank_files(
-        sources, ModelRecord, attempt, pattern,
+        sources,
+        ModelRecord,
+        attempt,
+        pattern,
         lambda _, one: FileOwner(one.head.rank, one.head.host or "", one.head.pid),
-    )  # fmt: skip
+    )
     newest = newest_files(files, lambda file: file.content.head.time_ns or 0)
     return {file.content.head.rank if file.source.rank is None else file.source.rank: file for file in newest}
 

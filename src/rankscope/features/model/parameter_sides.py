@@ -36,11 +36,15 @@ def parameter_rows(parameters: pl.DataFrame) -> pl.DataFrame:
         parameters.with_columns(coverage=coverage, held=pl.sum_horizontal("bytes", "gradient_bytes", "state_bytes"))
         .group_by("name", maintain_order=True)
         .agg(
-            pl.col("buffer", "shape", "dtype").first(), pl.col("coverage").mode(maintain_order=True).first(),
-            ranks=pl.len(), least=pl.col("bytes").min(), most=pl.col("bytes").max(), total=pl.col("held").sum(),
+            pl.col("buffer", "shape", "dtype").first(),
+            pl.col("coverage").mode(maintain_order=True).first(),
+            ranks=pl.len(),
+            least=pl.col("bytes").min(),
+            most=pl.col("bytes").max(),
+            total=pl.col("held").sum(),
         )
         .with_columns(pl.col("name", "dtype").cast(pl.String))
-    )  # fmt: skip
+    )
 
 
 def sides_of(parameters: pl.DataFrame, name: str) -> list[ParameterSide]:

@@ -38,24 +38,33 @@ def held_by_rank(rows: pl.DataFrame, buffers: pl.DataFrame) -> pl.DataFrame:
     return (
         rows.group_by("rank", maintain_order=True)
         .agg(
-            pl.col("stage").first(), parameters=pl.len(), bytes=pl.col("bytes").sum(),
-            gradient_bytes=pl.col("gradient_bytes").sum(), state_bytes=pl.col("state_bytes").sum(),
-            sharded=pl.col("bytes").filter(is_sharded).sum(), whole=pl.col("bytes").filter(~is_sharded).sum(),
-            total=pl.col("whole_bytes").sum(), **parts,
+            pl.col("stage").first(),
+            parameters=pl.len(),
+            bytes=pl.col("bytes").sum(),
+            gradient_bytes=pl.col("gradient_bytes").sum(),
+            state_bytes=pl.col("state_bytes").sum(),
+            sharded=pl.col("bytes").filter(is_sharded).sum(),
+            whole=pl.col("bytes").filter(~is_sharded).sum(),
+            total=pl.col("whole_bytes").sum(),
+            **parts,
         )
-        .join(buffer_sizes, on="rank", how="left").with_columns(pl.col("buffer_bytes").fill_null(0))
+        .join(buffer_sizes, on="rank", how="left")
+        .with_columns(pl.col("buffer_bytes").fill_null(0))
         .sort("rank")
-    )  # fmt: skip
+    )
 
 
 def coverage_of() -> pl.Expr:
     """One of `COVERAGES` for each row: how the ranks share the parameter."""
     return (
-        pl.when(pl.col("layout") != "whole").then(pl.col("layout").cast(pl.String))
-        .when(pl.col("wrapper") == "").then(pl.lit("unwrapped"))
-        .when(pl.col("wrapper") == "ignored").then(pl.lit("ignored"))
+        pl.when(pl.col("layout") != "whole")
+        .then(pl.col("layout").cast(pl.String))
+        .when(pl.col("wrapper") == "")
+        .then(pl.lit("unwrapped"))
+        .when(pl.col("wrapper") == "ignored")
+        .then(pl.lit("ignored"))
         .otherwise(pl.lit("replicated"))
-    )  # fmt: skip
+    )
 
 
 def _examples(rows: pl.DataFrame, odd: frozenset[int]) -> list[tuple[pl.DataFrame, tuple[int, ...]]]:

@@ -45,9 +45,13 @@ def with_models(facts: Facts, analysis: Analysis) -> Analysis:
     odd = frozenset(rank for difference in differences for rank in difference.odd)
     held = held_by_rank(rows, dataset.parameters.filter(is_buffer))
     model = ModelAnalysis(
-        held, tuple(differences), tuple(find_whole(rows, odd)), tuple(find_loose(rows, odd)), tuple(partial),
+        held,
+        tuple(differences),
+        tuple(find_whole(rows, odd)),
+        tuple(find_loose(rows, odd)),
+        tuple(partial),
         tuple(find_heavy(rows, held)),
-    )  # fmt: skip
+    )
     written = [
         replace(f, id=f"f{at}") for at, f in enumerate(_findings(dataset, model, shared), len(analysis.findings) + 1)
     ]
@@ -98,19 +102,22 @@ def _mismatch(differences: Sequence[ModelDifference], places: Places, paths: Seq
     ]
     reasons = () if accused and shared else (_NAMES_ONLY if not shared else _NO_MAJORITY,)
     return Finding(
-        kind="model-mismatch", severity="warning" if first.sure else "info",
-        title=f"the model of {ranks_text(first.odd)} differs from that of {peers}: "
-              f"{_sentence(first)}{rest}",
+        kind="model-mismatch",
+        severity="warning" if first.sure else "info",
+        title=f"the model of {ranks_text(first.odd)} differs from that of {peers}: {_sentence(first)}{rest}",
         explanation="Ranks that share parameters must hold the same model: collectives on it otherwise hang, fail "
-                    "or mix different values.",
-        culprit_ranks=first.odd if accused else (), about=first.odd,
+        "or mix different values.",
+        culprit_ranks=first.odd if accused else (),
+        about=first.odd,
         culprits=tuple(map(places.culprit, first.odd)) if accused else (),
         candidates=() if accused or not first.sure else tuple(sorted((*first.odd, *first.peers))),
         confidence="low" if not accused else "high" if shared else "medium",
-        confidence_reasons=reasons, evidence=tuple(evidence),
-        next_steps=("Build the model from one configuration on all ranks, and print names and shapes before it is "
-                    "wrapped.",),
-    )  # fmt: skip
+        confidence_reasons=reasons,
+        evidence=tuple(evidence),
+        next_steps=(
+            "Build the model from one configuration on all ranks, and print names and shapes before it is wrapped.",
+        ),
+    )
 
 
 def _sentence(one: ModelDifference) -> str:
@@ -151,14 +158,17 @@ def _whole(one: WholeParameter, loose: LooseParameters | None) -> Finding:
     why = {"ignored": "The wrapper was told to leave it.", "": "No wrapper and no plan took it."}.get(one.wrapper, "")
     reduced = f" The {loose.wrapper} wrapper does not reduce its gradient." if loose is not None else ""
     return Finding(
-        kind="unsharded-parameter", severity="warning" if one.share >= WARN_SHARE and not ignored else "info",
+        kind="unsharded-parameter",
+        severity="warning" if one.share >= WARN_SHARE and not ignored else "info",
         title=f"{one.name} is not sharded: each of {ranks_text(one.ranks)} holds all {byte_count(one.size)} of it, "
-              f"{one.share:.0%} of its parameters",
+        f"{one.share:.0%} of its parameters",
         explanation=f"{plural(one.sharded, 'matrix') if one.sharded == 1 else f'{one.sharded:,} matrices'} of its "
-                    f"size are sharded. {why}{reduced}".strip(),
-        about=one.ranks, confidence="medium", confidence_reasons=("a design may keep it whole",),
+        f"size are sharded. {why}{reduced}".strip(),
+        about=one.ranks,
+        confidence="medium",
+        confidence_reasons=("a design may keep it whole",),
         next_steps=("Wrap its module too: fully_shard(model) behind its layers, or an entry in the plan.",),
-    )  # fmt: skip
+    )
 
 
 def _loose(one: LooseParameters) -> Finding:
@@ -166,24 +176,30 @@ def _loose(one: LooseParameters) -> Finding:
         f" and {len(one.names) - MOST_NAMES:,} more" if len(one.names) > MOST_NAMES else ""
     )
     return Finding(
-        kind="unwrapped-parameter", severity="warning",
+        kind="unwrapped-parameter",
+        severity="warning",
         title=f"no wrapper took {names} on {ranks_text(one.ranks)}: {one.wrapper} does not reduce "
-              f"{'its gradient' if len(one.names) == 1 else 'their gradients'}",
+        f"{'its gradient' if len(one.names) == 1 else 'their gradients'}",
         explanation="They are trained, and other parameters are wrapped. If nothing else reduces their gradients, the "
-                    "replicas drift apart.",
-        about=one.ranks, confidence="medium", confidence_reasons=("the program may reduce them itself",),
+        "replicas drift apart.",
+        about=one.ranks,
+        confidence="medium",
+        confidence_reasons=("the program may reduce them itself",),
         next_steps=("Wrap the module that holds them, or name them as ignored parameters.",),
-    )  # fmt: skip
+    )
 
 
 def _heavy(one: HeavyRank, places: Places) -> Finding:
     most = f" The most of it is in {', '.join(one.names)}." if one.names else ""
     return Finding(
-        kind="uneven-shards", severity="warning",
+        kind="uneven-shards",
+        severity="warning",
         title=f"rank {one.rank} holds {byte_count(one.held)} of parameters and optimizer state, "
-              f"{plural(one.peers, 'peer')} {byte_count(one.usual)}",
+        f"{plural(one.peers, 'peer')} {byte_count(one.usual)}",
         explanation=f"Shards of one model should be of nearly equal size.{most}",
-        culprit_ranks=(one.rank,), culprits=(places.culprit(one.rank),), confidence="medium",
+        culprit_ranks=(one.rank,),
+        culprits=(places.culprit(one.rank),),
+        confidence="medium",
         confidence_reasons=("a parameter whose dimension the ranks do not divide is sharded unevenly",),
         next_steps=("Shard these parameters along another dimension, or pad them.",),
-    )  # fmt: skip
+    )

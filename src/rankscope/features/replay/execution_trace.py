@@ -63,9 +63,14 @@ class _RankTrace:
     """The trace of one rank; `numbers` are those of ranks, and `groups` those of groups, in the trace."""
 
     def __init__(
-        self, dataset: Dataset, schedule: Schedule, sizes: ReplaySizes, numbers: dict[int, int], groups: dict[int, int],
+        self,
+        dataset: Dataset,
+        schedule: Schedule,
+        sizes: ReplaySizes,
+        numbers: dict[int, int],
+        groups: dict[int, int],
         rank: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.dataset, self.schedule, self.sizes = dataset, schedule, sizes
         self.numbers, self.groups, self.rank = numbers, groups, rank
         self.tensors = 0
@@ -175,9 +180,14 @@ def _attributes(
 
 
 def _node(
-    number: int, name: str, parent: int, inputs: list[Value] | None = None, outputs: list[Value] | None = None,
-    more: list[tuple[str, str, int | str]] | None = None, scope: int = 0,
-) -> Node:  # fmt: skip
+    number: int,
+    name: str,
+    parent: int,
+    inputs: list[Value] | None = None,
+    outputs: list[Value] | None = None,
+    more: list[tuple[str, str, int | str]] | None = None,
+    scope: int = 0,
+) -> Node:
     attributes = [(key, kind, scope if key == "scope" else value) for key, kind, value in _ATTRIBUTES]
     return {
         "id": number, "name": name, "ctrl_deps": parent, "inputs": _values(inputs or []),

@@ -40,9 +40,13 @@ def parting_notes(fit: Fit, schedule: Schedule) -> dict[int, str]:
 
 
 def _reason(
-    fit: Fit, schedule: Schedule, key: Key, absent: Sequence[int], before: Sequence[int],
+    fit: Fit,
+    schedule: Schedule,
+    key: Key,
+    absent: Sequence[int],
+    before: Sequence[int],
     by_key: dict[int, dict[Key, Step]],
-) -> str:  # fmt: skip
+) -> str:
     """The end of a sentence on why an operation does not end; empty where nothing of it is known."""
     if absent:
         past = [rank for rank in absent if any(_is_before(key, other) for other in by_key[rank])]

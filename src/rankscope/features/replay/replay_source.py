@@ -150,10 +150,17 @@ def paired_transfers(source: ReplaySource, rows: pl.DataFrame) -> pl.DataFrame:
     done = (pl.col("state") == "completed") & ~aborted
     batch = pl.when(pl.col("coalesced") == "inner").then(pl.col("op_id")).otherwise(-1).fill_null(-1)
     named = rows.select(
-        "row", "rank", "group", "state", pl.lit(None, pl.Int64).alias("seq"), pl.col("op").cast(pl.String),
+        "row",
+        "rank",
+        "group",
+        "state",
+        pl.lit(None, pl.Int64).alias("seq"),
+        pl.col("op").cast(pl.String),
         _carried("sizes").map_elements(element_count, pl.Int64).alias("elements"),
-        _carried("dtypes").alias("dtype"), done.alias("done"), batch.alias("batch"),
-    ).with_row_index("at")  # fmt: skip
+        _carried("dtypes").alias("dtype"),
+        done.alias("done"),
+        batch.alias("batch"),
+    ).with_row_index("at")
     known = named.join(keys, on="at", how="inner", maintain_order="left")
     if source.is_window:
         return known.with_columns(k=pl.col("k") - pl.col("k").min().over(_TRANSFER[:3]))

@@ -71,23 +71,35 @@ def key_number(key: Key) -> str:
 
 
 def replay_job(
-    dataset: Dataset, fit: Fit, schedule: Schedule, sizes: ReplaySizes | None = None,
+    dataset: Dataset,
+    fit: Fit,
+    schedule: Schedule,
+    sizes: ReplaySizes | None = None,
     conditions: ReplayConditions = PLAIN,
-) -> ReplayJob:  # fmt: skip
+) -> ReplayJob:
     """The job of a schedule: that of the fit, or a smaller one; with small tensors, without `sizes`."""
     sizes = sizes or small_sizes(schedule)
     groups = {f"g{key}": (_name(dataset, key), list(members)) for key, members in sorted(schedule.groups.items())}
     return ReplayJob(
-        tuple(sorted(schedule.steps)), groups, "\n".join(_schedule_lines(fit, schedule, sizes)),
-        fit.setting.order == "serial", tuple(sorted(schedule.silent)),
-        bool(dataset.ops["started_ns"].is_not_null().any()), conditions,
-    )  # fmt: skip
+        tuple(sorted(schedule.steps)),
+        groups,
+        "\n".join(_schedule_lines(fit, schedule, sizes)),
+        fit.setting.order == "serial",
+        tuple(sorted(schedule.silent)),
+        bool(dataset.ops["started_ns"].is_not_null().any()),
+        conditions,
+    )
 
 
 def repro_script(
-    dataset: Dataset, analysis: Analysis, fit: Fit, schedule: Schedule, change: str = "",
-    sizes: ReplaySizes | None = None, conditions: ReplayConditions = PLAIN,
-) -> str:  # fmt: skip
+    dataset: Dataset,
+    analysis: Analysis,
+    fit: Fit,
+    schedule: Schedule,
+    change: str = "",
+    sizes: ReplaySizes | None = None,
+    conditions: ReplayConditions = PLAIN,
+) -> str:
     """The text of the script for a schedule: that of the fit, or a smaller one; `change` tells how it differs.
 
     Its tensors are small without `sizes`.

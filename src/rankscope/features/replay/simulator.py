@@ -178,9 +178,12 @@ def stopped_ranks(schedule: Schedule, outcome: Outcome, suspects: tuple[int, ...
 
 
 def continued(
-    schedule: Schedule, setting: Setting, stopped: frozenset[int], eager: int | None = None,
+    schedule: Schedule,
+    setting: Setting,
+    stopped: frozenset[int],
+    eager: int | None = None,
     barred: tuple[int, Key] | None = None,
-) -> Continuation:  # fmt: skip
+) -> Continuation:
     """Runs a schedule, and on behind its records. Ranks in `stopped` do not go on.
 
     `eager` is a rank that also issues what its peers wait for where it waits itself, before that. `barred` is an
@@ -204,9 +207,13 @@ def continued(
 
 
 def _lacking(
-    schedule: Schedule, setting: Setting, outcome: Outcome, stopped: frozenset[int], eager: int | None,
+    schedule: Schedule,
+    setting: Setting,
+    outcome: Outcome,
+    stopped: frozenset[int],
+    eager: int | None,
     barred: tuple[int, Key] | None,
-) -> Iterator[tuple[int, Step]]:  # fmt: skip
+) -> Iterator[tuple[int, Step]]:
     """The operations that end if free ranks issue them, each rank once: the rank, and its step."""
     free = {r for r, left in outcome.pending.items() if (not left and r not in stopped) or r == eager}
     has = {rank: {step.key for step in schedule.steps[rank]} for rank in free}

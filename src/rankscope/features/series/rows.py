@@ -248,9 +248,10 @@ def _placed(points: pl.DataFrame, shown: str, attempt: int) -> pl.DataFrame:
     """The values of a file as rows of `SCALARS`."""
     rank = file_names.rank_of(shown) if file_names.says_rank(shown) else None
     rows = points.select(*POINTS).with_columns(
-        pl.col("rank").fill_null(pl.lit(rank, pl.Int32)), pl.lit(attempt, pl.UInt16).alias("attempt"),
+        pl.col("rank").fill_null(pl.lit(rank, pl.Int32)),
+        pl.lit(attempt, pl.UInt16).alias("attempt"),
         pl.lit(shown).alias("file"),
-    )  # fmt: skip
+    )
     return with_segments(_exact_columns(rows)).select(*SCALARS).cast(SCALARS)  # type: ignore[arg-type]
 
 

@@ -74,9 +74,12 @@ def section(dataset: Dataset, analysis: Analysis) -> Iterator[Section]:
     rows = [_cells(one, paths.get(one.file, "") if several else "") for one in series[:MOST_ROWS]]
     left = len(series) - len(rows)
     grid = Grid(
-        head=HEAD if several else HEAD[:-1], rows=[row if several else row[:-1] for row in rows],
-        numbers=tuple(range(1, 8)), narrow=6, more=f"{left:,} more series are in the JSON report" if left > 0 else "",
-    )  # fmt: skip
+        head=HEAD if several else HEAD[:-1],
+        rows=[row if several else row[:-1] for row in rows],
+        numbers=tuple(range(1, 8)),
+        narrow=6,
+        more=f"{left:,} more series are in the JSON report" if left > 0 else "",
+    )
     yield Section(f"Steps as the trainer printed them: {steps_text(results)}", (grid,))
 
 

@@ -175,10 +175,16 @@ class _DirectoryWalk:
         elif self.wanted(place.shown) and self._first(about):
             self.found.append(
                 FoundPath(
-                    place.path, printable_text(place.shown), about.st_size, about.st_mtime_ns, None, about.st_ino,
-                    place.path in self.given, within=place.within,
+                    place.path,
+                    printable_text(place.shown),
+                    about.st_size,
+                    about.st_mtime_ns,
+                    None,
+                    about.st_ino,
+                    place.path in self.given,
+                    within=place.within,
                 )
-            )  # fmt: skip
+            )
 
     def _refuse(self, path: str, shown: str, reason: str, kind: InputKind) -> None:
         self.found.append(FoundPath(path, printable_text(shown), problem=printable_text(reason), kind=kind.name))

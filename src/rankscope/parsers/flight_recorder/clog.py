@@ -124,10 +124,16 @@ def _entries(events: list[tuple[bytes, bytes, bytes]], signatures: Mapping[int, 
     lifecycle = bool(((kind == b"S") | (kind == b"E")).any())
     seq, p2p_seq = _counted([signatures[n] for n in number[issued].tolist()])
     return [
-        _entry(signatures[int(number[issued[k]])], k, (int(seq[k]), int(p2p_seq[k])), int(times[issued[k]]),
-               (int(reached[0][k]), int(reached[1][k])), lifecycle)
+        _entry(
+            signatures[int(number[issued[k]])],
+            k,
+            (int(seq[k]), int(p2p_seq[k])),
+            int(times[issued[k]]),
+            (int(reached[0][k]), int(reached[1][k])),
+            lifecycle,
+        )
         for k in range(max(0, len(issued) - MOST_ENTRIES), len(issued))
-    ]  # fmt: skip
+    ]
 
 
 def _ordinal_keys(numbers: Numbers) -> Numbers:

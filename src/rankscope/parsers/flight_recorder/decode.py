@@ -328,5 +328,10 @@ def _frames(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         return []
     frames = [f for f in value[:FRAME_LIMIT] if isinstance(f, dict)]
-    return [f for f in frames if safe_text(f.get("name")) is not None and safe_text(f.get("filename")) is not None
-            and safe_integer(f.get("line")) is not None]  # fmt: skip
+    return [
+        f
+        for f in frames
+        if safe_text(f.get("name")) is not None
+        and safe_text(f.get("filename")) is not None
+        and safe_integer(f.get("line")) is not None
+    ]

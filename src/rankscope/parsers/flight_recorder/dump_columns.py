@@ -168,10 +168,17 @@ def _call(row: Row) -> RecordedCall:
     pg_id, group, thread_name, thread_id, profiling_name, state, retired, timeout_ms, is_p2p = row
     name, description = (None, None) if group is None else group
     call = RecordedCall(
-        safe_integer(pg_id), safe_text(name), safe_text(description), safe_text(thread_name),
-        safe_text(thread_id), safe_text(profiling_name) or "",
-        safe_text(state), retired, safe_integer(timeout_ms), is_p2p,
-    )  # fmt: skip
+        safe_integer(pg_id),
+        safe_text(name),
+        safe_text(description),
+        safe_text(thread_name),
+        safe_text(thread_id),
+        safe_text(profiling_name) or "",
+        safe_text(state),
+        retired,
+        safe_integer(timeout_ms),
+        is_p2p,
+    )
     given = (pg_id, name, description, thread_name, thread_id, state)
     kept = (*call[:5], call.state)
     if not isinstance(profiling_name, str) or any((a is None) != (b is None) for a, b in zip(given, kept, strict=True)):

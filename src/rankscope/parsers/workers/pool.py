@@ -321,9 +321,13 @@ def _start(more: Mapping[str, str]) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **more, **_MEMORY}
     return subprocess.Popen(
         interpreter_command(_START),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        bufsize=0,
         pipesize=PIPE_BYTES,
-    )  # fmt: skip
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -195,9 +195,15 @@ def _moved(model: Model, axis: CommonAxis, side: int, ranks: NDArray[np.int32], 
     items = replace(model.items, lane=lanes[model.items.lane], col=column)
     instances = model.instances.with_columns(col=axis.place(side, model.instances["col"].to_numpy()))
     return replace(
-        model, ranks=ranks, items=items, gap_until=np.minimum(until, width), gap_reason=reason, width=width,
-        columns=axis.place(side, model.columns), instances=instances,
-    )  # fmt: skip
+        model,
+        ranks=ranks,
+        items=items,
+        gap_until=np.minimum(until, width),
+        gap_reason=reason,
+        width=width,
+        columns=axis.place(side, model.columns),
+        instances=instances,
+    )
 
 
 def _marked(model: Model, odd: NDArray[np.bool_]) -> Model:

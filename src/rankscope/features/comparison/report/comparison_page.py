@@ -126,8 +126,11 @@ def part_pictures(data: ComparisonPictures) -> dict[str, list[Picture]]:
 def _next_step(one: Hypothesis) -> Node:
     """The first of the causes in short, so that the first screen says what to do."""
     return h.p(".next")[
-        "May be the cause: ", shown(one.cause), ". ", h.strong[f"To decide: {shown(one.experiment)}"],
-    ]  # fmt: skip
+        "May be the cause: ",
+        shown(one.cause),
+        ". ",
+        h.strong[f"To decide: {shown(one.experiment)}"],
+    ]
 
 
 def _difference(number: int, one: RunDifference, candidates: str) -> Card:

@@ -103,9 +103,13 @@ def gate_blocks(checks: Sequence[GateCheck]) -> Iterator[Block]:
         rows = [(one.budget, one.outcome, hide(one.reason)) for one in checks]
         marked = frozenset((at, 1) for at, one in enumerate(checks) if one.outcome != "passed")
         yield Grid(
-            title=gate_headline(checks), head=("budget", "outcome", "reason"), rows=rows, numbers=(), marked=marked,
+            title=gate_headline(checks),
+            head=("budget", "outcome", "reason"),
+            rows=rows,
+            numbers=(),
+            marked=marked,
             wraps=True,
-        )  # fmt: skip
+        )
 
 
 def runs_sections(found: RunComparison) -> Iterator[Section]:

@@ -255,11 +255,11 @@ def by_changes(
             continue
         role, effect = role_of(change), change.effect.rstrip(".")
         speaks_for = (said, *([f"{change.name}: {effect}"] if effect else []))
-        others = [f"{other.name} differs, too" for other in changed if other is not change][:1]
+        rivals = [f"{other.name} differs, too" for other in changed if other is not change][:1]
         cause, experiment = f"{CAUSES[role]}: {change.shown}", _ONE_CHANGE.format(name=change.name)
         action = action_of(change)
         causes.append(
-            Hypothesis(change_id(change), cause, speaks_for, (*against, *others), experiment, (role,), action=action)
+            Hypothesis(change_id(change), cause, speaks_for, (*against, *rivals), experiment, (role,), action=action)
         )
     return causes
 

@@ -303,11 +303,12 @@ def last_ranks(found: ScheduleComparison) -> tuple[OwnStraggler, ...]:
     stragglers = []
     for label, own, other in (("A", "", "_b"), ("B", "_b", "")):
         slow = both.filter(
-            (pl.col(f"count{own}") >= LEAST_LAST) & (pl.col(f"count{other}") >= LEAST_LAST)
+            (pl.col(f"count{own}") >= LEAST_LAST)
+            & (pl.col(f"count{other}") >= LEAST_LAST)
             & (pl.col(f"last{own}") >= LAST * pl.col(f"count{own}"))
             & (pl.col(f"last{other}") <= SELDOM_LAST * pl.col(f"count{other}"))
             & (pl.col(f"late{own}") - pl.col(f"late{other}") >= LEAST_LATE_S)
-        )  # fmt: skip
+        )
         for row in slow.iter_rows(named=True):
             rank, late = row["rank"], row[f"late{own}"] * 1e3
             title = (
@@ -330,29 +331,35 @@ def _arrivals(run: ScheduleRows) -> pl.DataFrame:
     rooted = [name for name in run.rows["op"].cast(pl.String).unique() if wire_name(name) in ROOTED_OPS]
     sizes = pl.DataFrame(
         [(group.id, len(group.ranks)) for group in run.dataset.group_list],
-        schema={"group": run.rows.schema["group"], "size": pl.UInt32}, orient="row",
-    )  # fmt: skip
+        schema={"group": run.rows.schema["group"], "size": pl.UInt32},
+        orient="row",
+    )
     rows = run.rows.lazy().filter(
         ~pl.col("is_p2p").fill_null(False) & pl.col("seq").is_not_null() & ~pl.col("op").cast(pl.String).is_in(rooted)
     )
     timed = rows.select("rank", "group", "seq", ns).filter(pl.col("ns") > 0)
     # after the first ones: ranks begin apart
     later = timed.filter(pl.col("seq").rank("dense").over("rank", "group") > WARM_UP)
-    known = later.with_columns(
-        members=pl.len().over(call), least=pl.col("ns") == pl.col("ns").min().over(call),
-        wait=(pl.col("ns").max() - pl.col("ns").min()).over(call) / 1e9,
-    ).with_columns(first=pl.col("least") & (pl.col("least").sum().over(call) == 1)).join(
-        sizes.lazy(), on="group", how="left"
-    ).filter((pl.col("members") > 1) & (pl.col("members") == pl.col("size").fill_null(pl.col("members"))))  # fmt: skip
+    known = (
+        later.with_columns(
+            members=pl.len().over(call),
+            least=pl.col("ns") == pl.col("ns").min().over(call),
+            wait=(pl.col("ns").max() - pl.col("ns").min()).over(call) / 1e9,
+        )
+        .with_columns(first=pl.col("least") & (pl.col("least").sum().over(call) == 1))
+        .join(sizes.lazy(), on="group", how="left")
+        .filter((pl.col("members") > 1) & (pl.col("members") == pl.col("size").fill_null(pl.col("members"))))
+    )
     return (
         known.group_by("rank")
         .agg(
-            pl.len().alias("count"), pl.col("first").sum().alias("last"),
+            pl.len().alias("count"),
+            pl.col("first").sum().alias("last"),
             (pl.col("wait") * pl.col("first")).mean().alias("late"),
         )
         .sort("rank")
         .collect()
-    )  # fmt: skip
+    )
 
 
 def matched_times(found: ScheduleComparison) -> pl.DataFrame:
@@ -389,10 +396,16 @@ def _seconds(run: ScheduleRows, numbers: Ints, is_wait: bool, stride: int) -> pl
     number = np.where(group < 0, -1, numbers[group]) if len(numbers) else np.full(len(group), -1)
     late = pl.col("created_ns") - pl.col("created_ns").median().over("number", "seq")
     wait = pl.coalesce("duration_ns", pl.col("completed_ns") - pl.col("started_ns"))
-    rows = run.rows.lazy().with_columns(pl.Series("number", number, pl.Int64)).filter(
-        pl.col("number") >= 0, pl.col("seq").is_not_null(), ~pl.col("is_p2p").fill_null(False),
-        pl.col("seq") // _BLOCK % stride == 0,
-    )  # fmt: skip
+    rows = (
+        run.rows.lazy()
+        .with_columns(pl.Series("number", number, pl.Int64))
+        .filter(
+            pl.col("number") >= 0,
+            pl.col("seq").is_not_null(),
+            ~pl.col("is_p2p").fill_null(False),
+            pl.col("seq") // _BLOCK % stride == 0,
+        )
+    )
     timed = rows.with_columns(((wait if is_wait else late) / 1e9).alias("seconds")).filter(
         pl.col("seconds").is_not_null()
     )

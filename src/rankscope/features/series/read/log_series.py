@@ -257,9 +257,10 @@ def _few_frame(frame: pl.DataFrame) -> pl.DataFrame:
     before = (pl.col("epoch") - pl.col("first")).cast(pl.Float64) * pl.col("total")
     whole = before.fill_null(0.0) + pl.col("step").cast(pl.Float64)
     return frame.with_columns(
-        pl.when(whole <= LARGEST_STEP).then(whole).cast(pl.Int64).alias("step"), pl.lit("log").alias("source"),
+        pl.when(whole <= LARGEST_STEP).then(whole).cast(pl.Int64).alias("step"),
+        pl.lit("log").alias("source"),
         (time_ns(frame["time"]) - frame["zone_ns"]).alias("time_ns"),
-    ).select("order", *POINTS)  # fmt: skip
+    ).select("order", *POINTS)
 
 
 def _parts(recipe: LineRecipe, lines: pl.Series, told: pl.Series) -> Iterator[tuple[_Places | None, LineRecipe]]:
@@ -316,8 +317,9 @@ def _values(recipe: LineRecipe, told: pl.Series, lines: pl.DataFrame) -> pl.Data
         pl.Series("resolution", np.column_stack([sizes.to_numpy() for _, sizes in columns]).ravel()),
         pl.Series("name", [name.name for name in names], pl.String).gather(each),
         pl.Series("raw_name", [name.raw_name for name in names], pl.String).gather(each),
-        pl.lit(recipe.rank, pl.Int32).alias("rank"), pl.lit("log").alias("source"),
-    )  # fmt: skip
+        pl.lit(recipe.rank, pl.Int32).alias("rank"),
+        pl.lit("log").alias("source"),
+    )
     broken = np.column_stack([values.is_null().to_numpy() for values, _ in columns]).ravel()
     return rows.filter(~pl.Series(broken)) if broken.any() else rows
 

@@ -93,10 +93,14 @@ def steps_of(texts: pl.Series) -> tuple[pl.Series, pl.Series]:
     whole = pl.col("value").is_between(0, LARGEST_STEP) & (pl.col("value") == pl.col("value").floor())
     rounded = pl.col("power").is_not_null() & (half > 0.5)
     rows = frame.select(
-        low=pl.when(~whole).then(None).when(rounded).then((pl.col("value") - half).ceil()).otherwise(pl.col("value"))
+        low=pl.when(~whole)
+        .then(None)
+        .when(rounded)
+        .then((pl.col("value") - half).ceil())
+        .otherwise(pl.col("value"))
         .cast(pl.Int64),
         high=pl.when(whole & rounded).then((pl.col("value") + half).floor()).cast(pl.Int64),
-    )  # fmt: skip
+    )
     return rows["low"], rows["high"]
 
 

@@ -92,8 +92,12 @@ class TrainingLines:
 def _overflows(lines: pl.DataFrame) -> pl.DataFrame:
     """A row for each line that tells of a skipped step, with the new loss scale."""
     return lines.select(
-        "line", "offset", pl.lit(None, pl.Int32).alias("printer"), pl.lit(None, pl.Int64).alias("step"),
-        pl.lit(OVERFLOW).alias("name"), pl.lit(OVERFLOW).alias("raw_name"),
+        "line",
+        "offset",
+        pl.lit(None, pl.Int32).alias("printer"),
+        pl.lit(None, pl.Int64).alias("step"),
+        pl.lit(OVERFLOW).alias("name"),
+        pl.lit(OVERFLOW).alias("raw_name"),
         pl.col("text").str.extract(_OVERFLOW).cast(pl.Float64, strict=False).alias("value"),
         pl.lit(None, pl.Int64).alias("time_ns"),
-    ).drop_nulls("value")  # fmt: skip
+    ).drop_nulls("value")

@@ -49,12 +49,18 @@ def printed_series(training: pl.DataFrame) -> Iterator[PrintedSeries]:
     for _, rows in training.group_by("file", "printer", "raw_name", maintain_order=True):
         segments = rows["segment"].to_numpy()
         yield PrintedSeries(
-            file=rows["file"][0], printer=rows["printer"][0], rank=rows["rank"][0], name=rows["name"][0],
-            raw_name=rows["raw_name"][0], steps=rows["step"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
-            values=rows["value"].to_numpy(), lines=rows["line"].to_numpy(),
-            times_ns=rows["time_ns"].fill_null(0).to_numpy(), restarts=int(segments[-1]),
+            file=rows["file"][0],
+            printer=rows["printer"][0],
+            rank=rows["rank"][0],
+            name=rows["name"][0],
+            raw_name=rows["raw_name"][0],
+            steps=rows["step"].cast(pl.Float64).fill_null(float("nan")).to_numpy(),
+            values=rows["value"].to_numpy(),
+            lines=rows["line"].to_numpy(),
+            times_ns=rows["time_ns"].fill_null(0).to_numpy(),
+            restarts=int(segments[-1]),
             since=int((segments == segments[-1]).argmax()),
-        )  # fmt: skip
+        )
 
 
 def series_breaks(series: Sequence[PrintedSeries]) -> list[SeriesBreak]:

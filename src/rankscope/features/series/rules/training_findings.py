@@ -146,39 +146,48 @@ class _StepWriter:
         among = f", in {bad} of {first.series.values.size} prints" if bad > 1 else ""
         among += ", the last among them" if at_end else ""
         return Finding(
-            kind="values-not-finite", severity="warning" if serious else "info",
+            kind="values-not-finite",
+            severity="warning" if serious else "info",
             title=f"{self._what(first.series)} is {number_text(first.after)} at {first.series.place(first.at)}{among}",
             explanation=" ".join(text[:1].upper() + text[1:] for text in said)
             + " A scaler of losses, or a batch that is left out, makes single ones.",
-            confidence="high", evidence=tuple(self._around(first)),
-        )  # fmt: skip
+            confidence="high",
+            evidence=tuple(self._around(first)),
+        )
 
     def _jump(self, broken: SeriesBreak) -> Finding:
         series, at = broken.series, broken.at
         return Finding(
-            kind="loss-jump", severity="warning",
+            kind="loss-jump",
+            severity="warning",
             title=f"{self._what(series)} jumps at {series.place(at)} from {number_text(broken.before)} to "
             f"{number_text(float(series.values[at]))} and does not come back ({number_text(broken.after)} since)",
-            explanation=" ".join([
-                f"None of the {series.values.size - at:,} values since is as low as those of the {WINDOW} prints "
-                f"before.",
-                *self._causes(broken),
-            ]),
-            confidence="medium", confidence_reasons=("another mix of data raises a loss, too",), step=_step(broken),
+            explanation=" ".join(
+                [
+                    f"None of the {series.values.size - at:,} values since is as low as those of the {WINDOW} prints "
+                    f"before.",
+                    *self._causes(broken),
+                ]
+            ),
+            confidence="medium",
+            confidence_reasons=("another mix of data raises a loss, too",),
+            step=_step(broken),
             evidence=tuple(self._around(broken)),
-        )  # fmt: skip
+        )
 
     def _slower(self, broken: SeriesBreak) -> Finding:
         series, at = broken.series, broken.at
         times = broken.after / broken.before
         return Finding(
-            kind="steps-slower", severity="warning",
+            kind="steps-slower",
+            severity="warning",
             title=f"steps take {number_text(broken.after)} s since {series.place(at)}, {number_text(broken.before)} s "
             f"before ({times:.1f} times as long)",
             explanation="The log does not show which rank is late: one slow rank makes all steps longer.",
-            confidence="medium", confidence_reasons=("longer sequences or another batch size take longer, too",),
+            confidence="medium",
+            confidence_reasons=("longer sequences or another batch size take longer, too",),
             evidence=tuple(self._around(broken)),
-        )  # fmt: skip
+        )
 
     def _skipping(self, broken: SeriesBreak) -> Finding:
         series, at = broken.series, broken.at
@@ -191,10 +200,13 @@ class _StepWriter:
                 f"{number_text(broken.after)}"
             )
         return Finding(
-            kind="steps-skipped", severity="warning", title=title,
+            kind="steps-skipped",
+            severity="warning",
+            title=title,
             explanation=" ".join(["The model does not change in a step that is skipped.", *self._causes(broken)]),
-            confidence="high", evidence=tuple(self._around(broken)),
-        )  # fmt: skip
+            confidence="high",
+            evidence=tuple(self._around(broken)),
+        )
 
     @cached_property
     def _paths(self) -> dict[int, str]:
