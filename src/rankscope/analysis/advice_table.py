@@ -287,7 +287,10 @@ SERVERS = ("vllm", "sglang")
 """What starts servers: comparing the arguments of each collective would slow them down too much."""
 MEASURED = "--interval 10"
 HOST_MARKS: tuple[tuple[str, str], ...] = (
-    ("kubernetes", r"(?i)\bkubelet|\bkubectl|OOMKilled|CrashLoopBackOff|\bpods?/|\bkubernetes\b"),
+    (
+        "kubernetes",
+        r"(?i)\bkubelet|\bkubectl|OOMKilled|CrashLoopBackOff|\bpods?/|ommand terminated with exit code|\bkubernetes\b",
+    ),
     ("ray", MARKS[2][1]),
     ("slurm", MARKS[-1][1] + r"|SLURM_"),
 )

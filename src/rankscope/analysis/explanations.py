@@ -50,7 +50,9 @@ def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplana
     if dataset.from_traces:
         explained: RankExplanation = function(next(called(dataset, "explain")))(dataset, analysis, rank)
         return explained
-    accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)
+    # beside a cause, what else is found of a rank is no accusation
+    has_cause = any(f.root_cause for f in analysis.findings)
+    accusing = [f for f in analysis.findings if rank in f.culprit_ranks and (f.root_cause or not has_cause)]
     if not accusing:
         return explain_acquittal(view, analysis)
     first, *others = accusing
@@ -132,6 +134,9 @@ def _cause(view: RankView, analysis: Analysis) -> Finding | None:
 
 
 def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
+    beside = next((f for f in analysis.findings if view.rank in f.culprit_ranks), None)
+    if beside is not None:
+        return f"it is not the cause, but {beside.id} is about it: {beside.title}"
     suspecting = next((f for f in analysis.findings if view.rank in f.candidates and not f.caused_by), None)
     if suspecting is not None:
         return f"it is in question, and nothing proves it: {suspecting.title}"
