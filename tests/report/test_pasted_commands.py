@@ -11,6 +11,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.advice_table import ADVICE, HOST_FINDERS, STARTS
+from rankscope.analysis.failure_advice import Situation
 from rankscope.analysis.model import Analysis
 from rankscope.assemble.load import load
 from rankscope.report.next_commands import command_block
@@ -84,7 +85,7 @@ def test_no_text_of_the_tables_has_a_placeholder() -> None:
     [
         (TEXTS["kernel"], "grep -rhE"), (TEXTS["killed"], "squeue --me"),
         ("(WorkerDict pid=2) RuntimeError: CUDA error: an illegal memory access was encountered\n", "ray list nodes"),
-        ("command terminated with exit code 137\n", "kubectl get pods -o wide"),
+        ("    Last State:  Terminated\n      Reason:  OOMKilled\n      Exit Code:  137\n", "kubectl get pods -o wide"),
     ],
 )  # fmt: skip
 def test_a_host_that_no_source_tells_is_found_by_what_placed_the_processes(
@@ -98,8 +99,15 @@ def test_a_host_that_no_source_tells_is_found_by_what_placed_the_processes(
 def test_a_script_that_the_stacks_name_is_filled_in(tmp_path: Path) -> None:
     stack = 'Traceback (most recent call last):\n  File "/ws/pretrain.py", line 9, in <module>\n    main()\n'
     (tmp_path / "job.log").write_text(
-        "".join(f"[rank1]: {line}\n" for line in stack.splitlines()) + "[rank1]: RuntimeError: no\n"
+        "".join(f"[rank1]: {line}\n" for line in stack.splitlines()) + "[rank1]: RuntimeError: no\n" + TEXTS["torchrun"]
     )
     dataset = load([tmp_path])
-    block = command_block(dataset, analyse(dataset))
-    assert "SCRIPT=/ws/pretrain.py  # and its arguments" in block
+    assert Situation(dataset, None).script == "/ws/pretrain.py"
+    unknown = load([_written(tmp_path / "other", WATCHDOG)])
+    assert Situation(unknown, None).script == "" and "${SCRIPT:?" in check(unknown, analyse(unknown))
+
+
+def _written(directory: Path, text: str) -> Path:
+    directory.mkdir()
+    (directory / "job.log").write_text(text)
+    return directory

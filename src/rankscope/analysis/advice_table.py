@@ -275,7 +275,7 @@ MARKS: tuple[tuple[str, str], ...] = (
     (
         "ray",
         r"\"framework\":\"ray\"|\(raylet|ray\.exceptions|ray::|/ray/_private/"
-        r"|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) ",
+        r"|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\)[ \"]",
     ),
     ("deepspeed", r"\[launch\.py:\d|deepspeed/launcher"),
     ("accelerate", r"accelerate/commands/launch"),
@@ -289,7 +289,7 @@ MEASURED = "--interval 10"
 HOST_MARKS: tuple[tuple[str, str], ...] = (
     (
         "kubernetes",
-        r"(?i)\bkubelet|\bkubectl|OOMKilled|CrashLoopBackOff|\bpods?/|ommand terminated with exit code|\bkubernetes\b",
+        r"(?i)\bkubelet|\bkubectl|OOMKilled|CrashLoopBackOff|\bpods?/|\bkubernetes\b",
     ),
     ("ray", MARKS[2][1]),
     ("slurm", MARKS[-1][1] + r"|SLURM_"),
