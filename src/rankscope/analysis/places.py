@@ -14,12 +14,11 @@ from math import comb
 
 import polars as pl
 
-from rankscope.analysis.collection_settings import DIRECTORY
 from rankscope.analysis.host_stacks import MOST_NAMED_RANKS
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import ALL_STACKS, plural, ranks_text
 
 SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""
@@ -201,7 +200,7 @@ def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", nativ
         hosts = dict.fromkeys(_facts_of(dataset, rank)[0] for rank in others)
         known = len(hosts) <= MOST_NAMED_RANKS and None not in hosts
         where = f"on {' and '.join(str(host) for host in hosts)}" if known else "on each host"
-        commands.append(f"rankscope stacks -o {DIRECTORY} {where}, for {ranks_text(others)}")
+        commands.append(f"{ALL_STACKS} {where}, for {ranks_text(others)}")
     command = "; ".join(commands)
     return (f"{command}: {question}" if question else command,)
 

@@ -19,7 +19,6 @@ from rankscope.kinds.functions import function
 from rankscope.kinds.input_kinds import INPUTS, UNKNOWN_KIND
 from rankscope.parsers.contents import DecodedFile
 from rankscope.parsers.files.directory_walk import printable_text
-from rankscope.parsers.files.foreign_files import GUESSED_BYTES, guess
 from rankscope.parsers.flight_recorder.model import Dump
 from rankscope.parsers.matrices import NULL, Numbers
 from rankscope.parsers.members import GroupConfig
@@ -270,6 +269,8 @@ def empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
 
 def _problem(root: str, source: SourceFile) -> str:
     """Why a file tells nothing; of one that nothing recognises, what it seems to be and what to bring."""
+    from rankscope.parsers.files.foreign_files import GUESSED_BYTES, guess
+
     if source.problem not in (UNKNOWN_KIND, None):
         return source.problem
     problem = source.problem or "no line of a program reports an operation, an error or the end of a process"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from rankscope.text.wording import ALL_STACKS
+
 # only known programs, with words that can be nothing but arguments: names in a step may come from a hostile file
 _ARGUMENT = r"(?: (?:--?[A-Za-z][\w-]*|[A-Z][A-Z0-9_]+|\d+))"
 _COMMAND = re.compile(
@@ -12,8 +14,6 @@ _COMMAND = re.compile(
     rf"|rankscope stacks -o dumps|rankscope(?: (?:report|stacks|export))?{_ARGUMENT}+)(?![\w/-])"
 )
 _PROCESS = re.compile(r"--pid \d")
-ALL_STACKS = "rankscope stacks -o dumps"
-"""Takes the stacks of all processes of a job that run on a host."""
 _SETTING = re.compile(r"(?<![\w./-])[A-Z][A-Z0-9_]{5,}=\w+(?:[:,]\w+)*")
 
 
