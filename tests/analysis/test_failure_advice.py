@@ -130,7 +130,7 @@ def test_the_start_is_that_of_the_job(tmp_path: Path, line: str, has: str, lacks
 def test_a_loss_that_is_lost_gets_the_steps_before_it(tmp_path: Path) -> None:
     told, shown = steps(tmp_path, NAN), block(tmp_path, NAN)
     assert "--numbers steps=39-42" in told and "set_detect_anomaly" in told
-    assert "torchrun $LAUNCH -m rankscope.capture -o dumps --interval 10 --numbers steps=39-42 $SCRIPT" in shown
+    assert "torchrun $LAUNCH -m rankscope.capture -o dumps --interval 10 --numbers steps=39-42 ${SCRIPT:?" in shown
     assert "NCCL_DEBUG" not in shown and "It is not proven" not in shown
 
 

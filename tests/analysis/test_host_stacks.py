@@ -77,7 +77,5 @@ def test_the_same_helper_called_from_two_places_is_two_places() -> None:
 def test_next_steps_name_the_ranks_that_were_not_looked_at() -> None:
     dataset = seen(missing_one(), {1: SAVE}).build()
     assert host_steps(dataset, [1]) == ()
-    assert host_steps(dataset, [1, 3], "why?") == ("py-spy dump --pid PID (rank 3): why?",)
-    assert host_steps(dataset, range(2, 8), native=True) == (
-        "py-spy dump --native --pid PID (rank 2) and PID (rank 3) and PID (rank 4); the same of ranks 5-7",
-    )
+    assert host_steps(dataset, [1, 3], "why?") == ("rankscope stacks -o dumps on each host, for rank 3: why?",)
+    assert host_steps(dataset, range(2, 8), native=True) == ("rankscope stacks -o dumps on each host, for ranks 2-7",)

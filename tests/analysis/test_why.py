@@ -10,7 +10,7 @@ import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.explanations import NoSuchRankError, explain_rank
-from rankscope.analysis.model import RankExplanation
+from rankscope.analysis.model import Analysis, RankExplanation
 from rankscope.assemble.load import load
 from rankscope.schema import Dataset
 from rankscope.schema.tables import FILES, REPEATS
@@ -249,3 +249,59 @@ def test_abort_is_told_as_such() -> None:
     assert told(ask(job.build(), 0), "state")[0].startswith(
         "rank 0, default_pg: last issued all_reduce #11, aborted after its timeout"
     )
+
+
+def check_whys(dataset: Dataset, analysis: Analysis) -> None:
+    """The ranks of the headline are accused, all others are not, and no sentence contradicts it."""
+    for rank in range(min(dataset.world_size or 8, 16)):
+        try:
+            why = explain_rank(dataset, analysis, rank)
+        except NoSuchRankError:
+            assert rank not in analysis.culprits
+            continue
+        text = " ".join((why.title, *(reason.evidence.text for reason in why.lines)))
+        if analysis.culprits:
+            assert why.accused == (rank in analysis.culprits), why.title
+        asked = next((f for f in analysis.findings if rank in f.candidates and not f.caused_by), None)
+        if asked is not None and not why.accused:
+            assert asked.title in why.title and "the cause is elsewhere" not in text
+            assert "no rank is seen waiting for it" not in text and "may not be part of the job" not in text
+
+
+LATE = """[rank{rank}]:[E410 09:00:00.000000000 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught collective \
+operation timeout: WorkNCCL(SeqNum=912, OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for 600029 \
+milliseconds before timing out.
+"""
+
+
+@pytest.mark.parametrize("ranks", [(1, 2, 3), (0, 1, 2, 3), (2,)])
+def test_whys_of_a_log_say_what_its_headline_says(tmp_path: Path, ranks: tuple[int, ...]) -> None:
+    (tmp_path / "job.log").write_text(
+        "node:1:1 [0] NCCL INFO comm 0x1 rank 1 nranks 4 cudaDev 0 busId 1 commId 0x2 - Init COMPLETE\n"
+        + "".join(LATE.format(rank=rank) for rank in ranks)
+    )
+    dataset = load([tmp_path])
+    check_whys(dataset, analyse(dataset))
+
+
+@pytest.mark.parametrize("text", ["srun: error: node07: task 5: Out Of Memory\n"])
+def test_a_rank_that_only_a_headline_names_has_a_why(tmp_path: Path, text: str) -> None:
+    (tmp_path / "slurm.out").write_text(text)
+    dataset = load([tmp_path])
+    analysis = analyse(dataset)
+    assert analysis.culprits == (5,) and explain_rank(dataset, analysis, 5).accused
+
+
+def test_whys_of_dumps_say_what_their_headline_says() -> None:
+    for job in (cascade(), mesh(), running()):
+        dataset = job.build() if isinstance(job, JobBuilder) else job
+        check_whys(dataset, analyse(dataset))
+
+
+def test_what_is_found_beside_a_cause_is_no_accusation() -> None:
+    dataset = cascade().build()
+    analysis = analyse(dataset)
+    first = next(f for f in analysis.findings if f.root_cause)
+    beside = dataclasses.replace(first, id="f9", root_cause=False, severity="warning", title="late", culprit_ranks=(0,))
+    why = explain_rank(dataset, dataclasses.replace(analysis, findings=(*analysis.findings, beside)), 0)
+    assert not why.accused and why.title == "rank 0 is not accused: it is not the cause, but f9 is about it: late"

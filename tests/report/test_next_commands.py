@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankscope.analysis import analyse
+from rankscope.analysis.advice_table import SCRIPT
 from rankscope.analysis.collection_settings import settings_for
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.commands.source import JobSource
@@ -41,7 +42,7 @@ def test_the_stack_of_the_accused_on_its_host() -> None:
     shown = lines(command_block(dataset, analysis))
     assert shown[1] == "ssh node07 py-spy dump --native --pid 4711 > dumps/pyspy_rank_2.txt"
     assert 'ssh node07 "cd $PWD && rankscope stacks -o dumps"' in shown
-    assert shown[-1] == "torchrun $LAUNCH -m rankscope.capture -o dumps --interval 10 $SCRIPT"
+    assert shown[-1] == f"torchrun $LAUNCH -m rankscope.capture -o dumps --interval 10 {SCRIPT}"
 
 
 def test_what_is_collected_is_read_together_with_what_was_given() -> None:
@@ -58,7 +59,7 @@ def test_what_is_collected_is_read_together_with_what_was_given() -> None:
     assert "rankscope report a.log 'b c' dumps" in shown("a.log", "b c")
     assert "rankscope report ./-x dumps" in shown("-x", "dumps")
     assert "# the same input again | rankscope report - dumps" in shown("-")
-    session = "# rankscope report FILES_OF_THE_JOB dumps  # instead of s: a session is opened alone"
+    session = "# then give rankscope report the files of the job and dumps: a session is opened alone"
     assert session in shown("s", is_session=True)
 
 
@@ -79,7 +80,7 @@ def test_the_members_of_the_group_and_the_size() -> None:
 @pytest.mark.parametrize("host", ["a; rm -rf /", "$(id)", "-oProxyCommand=x", "x\ny", "n" * 300])
 def test_no_host_name_harms_a_shell(host: str) -> None:
     shown = lines(command_block(*hung(host=host)))
-    assert shown[1] == "py-spy dump --native --pid 4711 > dumps/pyspy_rank_2.txt  # on the host of rank 2"
+    assert shown[1] == "py-spy dump --native --pid 4711 > dumps/pyspy_rank_2.txt"
     assert not any("ssh" in line for line in shown)
 
 

@@ -11,8 +11,9 @@ from rankscope.text.step_commands import command_of, first_command
     ("step", "command"),
     [
         ("py-spy dump --pid 4242 (rank 3 on h7) and 17 (rank 5): what does it do?", "py-spy dump --pid 4242"),
-        ("py-spy dump --native --pid PID (rank 3)", "py-spy dump --native --pid PID"),
-        ("Take stacks of all its threads: py-spy dump --native, or gdb.", "py-spy dump --native --pid PID"),
+        ("py-spy dump --native --pid 4711 (rank 3)", "py-spy dump --native --pid 4711"),
+        ("py-spy dump --native of the engine", "rankscope stacks -o dumps"),
+        ("Take stacks of all its threads: py-spy dump --native, or gdb.", "rankscope stacks -o dumps"),
         ("Check rank 3: nvidia-smi -q -d ECC, nvidia-smi nvlink -s, dmesg.", "nvidia-smi -q -d ECC"),
         ("Give the dumps themselves: rankscope DIRECTORY_OF_DUMPS.", "rankscope DIRECTORY_OF_DUMPS"),
         ("Set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and go on.",

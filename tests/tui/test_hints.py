@@ -118,9 +118,9 @@ async def test_the_mouse_presses_keys_opens_cells_and_spans_windows() -> None:
 async def test_the_command_of_the_next_step_is_copied(tmp_path: Path) -> None:
     async with opened(hang(), options=replace(PLAIN, export_dir=tmp_path)) as (app, pilot):
         await press(app, pilot, "Y")
-        assert bar(app, "keys").startswith(" copied: py-spy dump --pid PID, also to")
-        assert app.clipboard == "py-spy dump --pid PID\n"
-    assert (tmp_path / FILE).read_text() == "py-spy dump --pid PID\n\n"
+        assert bar(app, "keys").startswith(" copied: rankscope stacks -o dumps, also to")
+        assert app.clipboard == "rankscope stacks -o dumps\n"
+    assert (tmp_path / FILE).read_text() == "rankscope stacks -o dumps\n\n"
     async with opened(healthy()) as (app, pilot):
         await press(app, pilot, "Y")
         assert "names no command" in bar(app, "keys")

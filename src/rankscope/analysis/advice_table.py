@@ -2,7 +2,8 @@
 
 A row has a sentence for the card of a finding, or lines for the shell of `rankscope next`, or both. Fields in braces
 are filled in from the finding and its lines: `{alloc}` variable of the allocator, `{step}`, `{first}` three steps
-before it, `{pid}`, `{on}` comment with the hosts, `{size}` bytes that are reserved and unused, `{into}` directory of
+before it, `{pid}`, `{on}` comment with the hosts, `{at}` the same in a sentence, both empty where no host is known,
+`{there}` comment with the address, `{size}` bytes that are reserved and unused, `{into}` directory of
 what is collected.
 """
 
@@ -34,9 +35,10 @@ PATTERNS: dict[str, frozenset[str]] = {
         "connection-refused",
         "connection-timeout", "no-route",
     }),
-    "port": frozenset({"port-in-use", "port-taken"}),
+    "port": frozenset({"port-in-use", "port-taken", "hccl-listen"}),
     "hardware": frozenset({
-        "gpu-lost", "ecc", "xid", "sxid-fatal", "nvml", "fabric", "gpu-hang", "amdgpu-fault", "amdgpu-page-fault",
+        "gpu-lost", "ecc", "xid", "sxid-fatal", "nvml", "fabric", "gpu-hang", "amdgpu-fault",
+        "amdgpu-reset", "amdgpu-page-fault",
         "rocm-tool", "xpu-lost", "xpu-start",
     }),
     "ccl": frozenset({"oneccl-error"}),
@@ -104,7 +106,7 @@ ADVICE: tuple[Advice, ...] = (
                                                                              "device"),
     # memory of hosts
     Advice(failures=("host-memory",), when="now",
-           says="Ask the kernel of its host what was killed, and how much each process held: dmesg -T.",
+           says="Ask the kernel{at} what was killed, and how much each process held: dmesg -T.",
            command="dmesg -T | grep -iE -A12 'oom-kill|out of memory' | tail -60{on}"),
     Advice(failures=("host-memory",), launchers="slurm", when="now",
            command="sacct -j \"$SLURM_JOB_ID\" --format=JobID,State,ExitCode,MaxRSS,ReqMem,NodeList"),
@@ -112,7 +114,7 @@ ADVICE: tuple[Advice, ...] = (
            says="Fewer workers of data loaders, or fewer pinned and prefetched batches, hold less memory of the host."),
     # a process that died
     Advice(failures=("died",), needs="killed", when="now",
-           says="A kill without an error is most often the kernel's, for memory: dmesg -T on its host tells.",
+           says="A kill without an error is most often the kernel's, for memory: dmesg -T{at} tells.",
            command="dmesg -T | grep -iE 'oom-kill|out of memory|killed process' | tail -20{on}"),
     Advice(failures=("died",), needs="signal",
            says="Set PYTHONFAULTHANDLER=1: the process then prints its stacks when such a signal ends it.",
@@ -121,9 +123,9 @@ ADVICE: tuple[Advice, ...] = (
            command="coredumpctl --no-pager list | tail -5; coredumpctl --no-pager info | head -60{on}"),
     # numbers
     Advice(failures=("not-finite",), needs="step", launchers="-vllm -sglang -deepspeed -accelerate -slurm -mpirun -ray",
-           says="Record the tensors of the steps before it, which name the module and the rank where it begins: "
-                "torchrun ... -m rankscope.capture -o dumps --numbers steps={first}-{step} train.py; then rankscope "
-                "numbers dumps."),
+           says="Record the tensors of the steps before it, which name the module and the rank where it begins: start "
+                "the program through rankscope.capture with --numbers steps={first}-{step} (rankscope next writes the "
+                "line); then rankscope numbers dumps."),
     Advice(failures=("not-finite",),
            says="Let autograd name the operation: torch.autograd.set_detect_anomaly(True) in the steps before it, from "
                 "the last checkpoint.",
@@ -149,7 +151,7 @@ ADVICE: tuple[Advice, ...] = (
            command="export CUDA_LAUNCH_BLOCKING=1  # the stack is then that of the kernel that failed\n"
                    "export TORCH_SHOW_CPP_STACKTRACES=1"),
     Advice(failures=("kernel",), backends="-hccl -rccl -xccl", when="now",
-           says="An Xid in the kernel's log of its host means hardware: dmesg -T.",
+           says="An Xid in the kernel's log{at} means hardware: dmesg -T.",
            command="dmesg -T | grep -iE 'xid|nvrm' | tail -20{on}"),
     Advice(failures=("kernel",), backends="rccl",
            says="Set AMD_SERIALIZE_KERNEL=3: the stack is then that of the kernel that failed.",
@@ -223,13 +225,13 @@ ADVICE: tuple[Advice, ...] = (
                 "ended first, with its own error.",
            command="getent hosts {address}; timeout 5 bash -c '</dev/tcp/{address}/{port}' && echo reached  # from each"
                    " host\n"
-                   "ss -ltnp | grep ':{port} '  # on the host of rank 0"),
+                   "ss -ltnp | grep ':{port} '{there}"),
     Advice(failures=("port",), when="change",
            says="End the process that holds the port, or take a free one: torchrun --master-port, or --rdzv-endpoint "
                 "with port 0 on one host.",
            command="export MASTER_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind((\"\", 0)); "
-                   "print(s.getsockname()[1])')  # on rank 0's host; the same value on all others"),
-    Advice(failures=("port",), when="now", command="ss -ltnp | grep ':{port} '  # who holds it, on the host of rank 0"),
+                   "print(s.getsockname()[1])')  # the same value on all hosts"),
+    Advice(failures=("port",), when="now", command="ss -ltnp | grep ':{port} '  # who holds it: {address}"),
     # hardware
     Advice(failures=("hardware",), backends="-rccl -xccl -hccl", when="now",
            command="dmesg -T | grep -iE 'xid|nvrm|aer:' | tail -40; nvidia-smi -L; nvidia-smi -q -d "
@@ -273,7 +275,7 @@ MARKS: tuple[tuple[str, str], ...] = (
     (
         "ray",
         r"\"framework\":\"ray\"|\(raylet|ray\.exceptions|ray::|/ray/_private/"
-        r"|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\) ",
+        r"|\(\w{1,60} pid=\d{1,10}(?:, ip=[^)]{2,45})?\)[ \"]",
     ),
     ("deepspeed", r"\[launch\.py:\d|deepspeed/launcher"),
     ("accelerate", r"accelerate/commands/launch"),
@@ -284,39 +286,41 @@ MARKS: tuple[tuple[str, str], ...] = (
 SERVERS = ("vllm", "sglang")
 """What starts servers: comparing the arguments of each collective would slow them down too much."""
 MEASURED = "--interval 10"
+HOST_MARKS: tuple[tuple[str, str], ...] = (
+    (
+        "kubernetes",
+        r"(?i)\bkubelet|\bkubectl|OOMKilled|CrashLoopBackOff|\bpods?/|\bkubernetes\b",
+    ),
+    ("ray", MARKS[2][1]),
+    ("slurm", MARKS[-1][1] + r"|SLURM_"),
+)
+"""Words in lines that tell what placed the processes on hosts; the first that fits counts, without any torchrun."""
+HOST_FINDERS: dict[str, str] = {
+    "kubernetes": "kubectl get pods -o wide  # which pod is on which node",
+    "ray": "ray list nodes; ray list actors --filter state=DEAD --detail  # which worker is on which node",
+    "slurm": "squeue --me --states=all --format='%A %j %T %N'; sacct -X --format=JobID,JobName,State,NodeList",
+    "torchrun": "grep -rhE '^ *(host|rank) +:' --include='*.log' --include='*.out' --include='*.err' .  # as torchrun "
+    "prints host and rank of a failure",
+}
+"""A command that finds the hosts of a job, where no source tells that of the failure."""
+SCRIPT = "${SCRIPT:?set it to your script with its arguments}"
+"""The script in a command: a shell that does not know it says so and runs nothing."""
+SERVE = "${SERVE:?set it to your model and its options}"
+"""The model of a server in a command, in the same way."""
 STARTS: dict[str, tuple[str, ...]] = {
     "torchrun": (
         "LAUNCH='--nproc-per-node {each}'  # your options of torchrun",
-        "SCRIPT='train.py'  # your script with its arguments",
-        "torchrun $LAUNCH -m rankscope.capture -o {directory} {options} $SCRIPT",
+        "torchrun $LAUNCH -m rankscope.capture -o {directory} {options} {script}",
     ),
-    "slurm": (
-        "SCRIPT='train.py'  # your script with its arguments",
-        "srun --export=ALL --kill-on-bad-exit=1 python -m rankscope.capture -o {directory} {options} $SCRIPT",
-    ),
-    "mpirun": (
-        "SCRIPT='train.py'  # your script with its arguments",
-        "mpirun -n {world} python -m rankscope.capture -o {directory} {options} $SCRIPT",
-    ),
-    "deepspeed": (
-        "SCRIPT='train.py'  # your script with its arguments",
-        "deepspeed --module rankscope.capture -o {directory} {options} $SCRIPT",
-    ),
-    "accelerate": (
-        "SCRIPT='train.py'  # your script with its arguments",
-        "accelerate launch -m rankscope.capture -o {directory} {options} $SCRIPT",
-    ),
+    "slurm": ("srun --export=ALL --kill-on-bad-exit=1 python -m rankscope.capture -o {directory} {options} {script}",),
+    "mpirun": ("mpirun -n {world} python -m rankscope.capture -o {directory} {options} {script}",),
+    "deepspeed": ("deepspeed --module rankscope.capture -o {directory} {options} {script}",),
+    "accelerate": ("accelerate launch -m rankscope.capture -o {directory} {options} {script}",),
     "ray": (
-        "SCRIPT='main.py'  # your driver with its arguments; rankscope.capture.start() in its workers records dumps",
-        "RAY_DEDUP_LOGS=0 python $SCRIPT 2>&1 | tee {directory}/driver.log",
+        "# rankscope.capture.start() in the workers of your driver records dumps",
+        "RAY_DEDUP_LOGS=0 python {script} 2>&1 | tee {directory}/driver.log",
     ),
-    "vllm": (
-        "SERVE='MODEL --tensor-parallel-size {each}'  # your model and options",
-        "vllm serve $SERVE 2>&1 | tee {directory}/server.log",
-    ),
-    "sglang": (
-        "SERVE='--model-path MODEL --tp-size {each}'  # your model and options",
-        "python -m sglang.launch_server $SERVE --log-level debug 2>&1 | tee {directory}/server.log",
-    ),
+    "vllm": ("vllm serve {serve} 2>&1 | tee {directory}/server.log",),
+    "sglang": ("python -m sglang.launch_server {serve} --log-level debug 2>&1 | tee {directory}/server.log",),
 }
-"""Lines of a shell that start the processes again, by what started them."""
+"""Lines of a shell that start the processes again, by what started them, with `SCRIPT` and `SERVE`."""

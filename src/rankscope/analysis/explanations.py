@@ -43,14 +43,16 @@ class NoSuchRankError(LookupError):
 def explain_rank(dataset: Dataset, analysis: Analysis, rank: int) -> RankExplanation:
     """Explains why `rank` is accused or not, with evidence. Raises NoSuchRankError if the job has no such rank."""
     view = RankView(dataset, rank)
-    if not (0 <= rank < dataset.world_size or view.seen or view.groups):
+    if not (0 <= rank < dataset.world_size or view.seen or view.groups or view.is_named(analysis)):
         size = dataset.world_size
         known = f"the job has {plural(size, 'rank')}, 0 to {size - 1}" if size else "no rank of the job is known"
         raise NoSuchRankError(f"there is no rank {rank}: {known}")
     if dataset.from_traces:
         explained: RankExplanation = function(next(called(dataset, "explain")))(dataset, analysis, rank)
         return explained
-    accusing = sorted((f for f in analysis.findings if rank in f.culprit_ranks), key=lambda f: not f.root_cause)
+    # beside a cause, what else is found of a rank is no accusation
+    has_cause = any(f.root_cause for f in analysis.findings)
+    accusing = [f for f in analysis.findings if rank in f.culprit_ranks and (f.root_cause or not has_cause)]
     if not accusing:
         return explain_acquittal(view, analysis)
     first, *others = accusing
@@ -132,6 +134,14 @@ def _cause(view: RankView, analysis: Analysis) -> Finding | None:
 
 
 def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
+    beside = next((f for f in analysis.findings if view.rank in f.culprit_ranks), None)
+    if beside is not None:
+        return f"it is not the cause, but {beside.id} is about it: {beside.title}"
+    suspecting = next((f for f in analysis.findings if view.rank in f.candidates and not f.caused_by), None)
+    if suspecting is not None:
+        return f"it is in question, and nothing proves it: {suspecting.title}"
+    if view.ops.is_empty() and (of_logs := _told_by_logs(view, analysis)):
+        return of_logs
     if not view.seen:
         return _unseen(view, analysis, cause)
     steps = analysis.waits.get(view.rank, ())
@@ -147,7 +157,7 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
 def _company(view: RankView, cause: Finding | None) -> str:
     """The others in the operation that a rank waits in, as far as the cause tells of it."""
     if cause is None or view.rank not in cause.waiting_ranks:
-        return ", and these dumps do not show why"
+        return f", and these {'dumps' if view.has_dumps else 'logs'} do not show why"
     if cause.kind == "stuck-in-collective" and cause.group is not None and view.rank in cause.group.ranks:
         return ", as all members do"
     return f", held up by {cause.id} {cause.kind}"
@@ -158,27 +168,32 @@ def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
     lost = "its dump could not be read" if view.rank in view.dataset.unread_dumps else lost
     unread = "its dump was not opened" if view.dataset.beside.directory else "--ranks left it out"
     lost = unread if view.rank in view.dataset.unopened_ranks else lost
-    if not view.groups and (told := _told_by_logs(view, analysis)):
-        return told
+    if not view.has_dumps:
+        lost = "nothing of it was read"
+    if not view.groups and view.has_files:
+        return "what was read of it accuses nobody"
     if not view.groups:
         return f"{lost}, and no group lists it: it may not be part of the job"
     waiting = [rank for rank, steps in analysis.waits.items() if any(s.for_rank == view.rank for s in steps)]
     if waiting:
         return f"{lost}; {plural(len(waiting), 'rank')} may wait for it"
+    holding = next((f for f in analysis.findings if view.may_hold(f)), None)
+    if holding is not None:
+        return f"{lost}, and it may be the one that did not come: {holding.title}"
     return f"{lost}, and " + (
         "the recorded operations explain the wait without it" if cause else "no rank is seen waiting for it"
     )
 
 
 def _told_by_logs(view: RankView, analysis: Analysis) -> str:
-    """A sentence of the logs on a rank without a dump and a group; "" if they have no line of it and do not miss it."""
-    suspecting = next((f for f in analysis.findings if view.rank in f.candidates), None)
-    if suspecting is not None:
-        return f"it is in question, and nothing proves it: {suspecting.title}"
-    holding = next((f for f in analysis.findings if view.rank in f.waiting_ranks), None)
-    if holding is not None:
-        return f"the logs show that it was held up: {holding.title}"
+    """A sentence of the logs on a rank without operations; "" without a line of it or a finding about it."""
     has_lines = bool((view.dataset.messages["rank"] == view.rank).any())
+    holding = next((f for f in analysis.findings if view.rank in f.waiting_ranks), None)
+    if holding is not None and (has_lines or (not view.seen and not view.groups)):
+        return f"the logs show that it was held up: {holding.title}"
+    topic = next((f for f in analysis.findings if view.rank in f.about), None)
+    if topic is not None and has_lines:
+        return f"it is no failure, but it is among those of {topic.id}: {topic.title}"
     return "the logs have lines of it, and none of them accuses it" if has_lines else ""
 
 
@@ -196,6 +211,7 @@ def _waits(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterato
         return
     held = view.rank in cause.waiting_ranks
     verb = ("it ends there" if steps else "it is held up") if held else "the cause is elsewhere"
+    verb = "it is in question" if view.rank in cause.candidates else verb
     yield Reason("root", Evidence(f"{verb}: {cause.id} {cause.kind}: {cause.title}"))
 
 
@@ -331,6 +347,28 @@ class RankView:
     def seen(self) -> bool:
         """Whether the rank left a readable dump."""
         return self.rank in self.dataset.seen_ranks
+
+    @cached_property
+    def has_dumps(self) -> bool:
+        """Whether the job has dumps at all; else its operations come from logs."""
+        return bool((self.dataset.files["kind"] == DUMP.name).any())
+
+    @cached_property
+    def has_files(self) -> bool:
+        """Whether a stack, a compiler log or another file is of it."""
+        return bool(self._files.height) or bool((self.dataset.threads["rank"] == self.rank).any())
+
+    def is_named(self, analysis: Analysis) -> bool:
+        """Whether a finding or a file names the rank, in a job whose size is not known."""
+        findings = analysis.findings
+        named = any(self.rank in (*f.culprit_ranks, *f.candidates, *f.waiting_ranks, *f.about) for f in findings)
+        return named or self.has_files or bool((self.dataset.messages["rank"] == self.rank).any())
+
+    def may_hold(self, finding: Finding) -> bool:
+        """Whether ranks of its group wait in a finding that accuses nobody, and it is not among them."""
+        members = finding.group.ranks if finding.group is not None else ()
+        waits = bool(finding.waiting_ranks) and self.rank not in finding.waiting_ranks
+        return waits and self.rank in members and not finding.culprit_ranks and not finding.caused_by
 
     @cached_property
     def path(self) -> str | None:

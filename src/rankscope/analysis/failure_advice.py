@@ -11,6 +11,8 @@ import polars as pl
 
 from rankscope.analysis.advice_table import (
     ADVICE,
+    HOST_FINDERS,
+    HOST_MARKS,
     MARKS,
     PATTERNS,
     Advice,
@@ -41,6 +43,12 @@ _ADDRESS = re.compile(
     r"((?:[A-Za-z0-9][A-Za-z0-9.\-]{0,253})?)(?:::)?\]?(?:, |:)(\d{1,5})\b"
 )
 """Host and port in messages of sockets: `(10.0.0.1, 29500)`, `node-1:29500`, `[::]:29500`."""
+_MODULE_FRAME = re.compile(r'"<module>","([^"]{1,253}\.py)"')
+_SCRIPT = re.compile(r"[\w./][\w./\-]{0,250}\.py")
+_LIBRARY = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|bin|lib/python[\d.]*|torch|ray|vllm|sglang|deepspeed|accelerate)/|^<"
+)
+"""Paths of programs that start scripts of others."""
 _HOST = re.compile(r"[\w.\-]{1,255}")
 
 
@@ -127,7 +135,8 @@ class Situation:
         return {
             "alloc": self._allocator(), "step": str(step), "first": str(max(0, step - 3)),
             "size": byte_count(unused), "pid": str(pid) if pid is not None else "$PID",
-            "on": f"  # on {', '.join(hosts)}" if hosts else "  # on its host", "into": DIRECTORY,
+            "on": f"  # on {', '.join(hosts)}" if hosts else "", "at": f" on {', '.join(hosts)}" if hosts else "",
+            "there": f"  # on {address[0]}", "into": DIRECTORY,
             "address": address[0], "port": address[1],
         }  # fmt: skip
 
@@ -141,6 +150,31 @@ class Situation:
     def filled(self, text: str, **fields: str) -> str:
         """A text of a row with its fields; `fields` stand for those of the situation."""
         return text.format(**{**self.fields, **fields})
+
+    @cached_property
+    def host_finder(self) -> str:
+        """A command that finds the hosts, by what placed the processes on them; "" where a source tells the host."""
+        if self.facts["host"]:
+            return ""
+        messages = self.dataset.messages
+        values = messages["values"].str.replace_all(_WORDS_OF_OURS, "")
+        kind = next(
+            (
+                name
+                for name, words in HOST_MARKS
+                if any(bool(t.str.contains(words).any()) for t in (messages["text"], values))
+            ),
+            "torchrun",
+        )
+        return HOST_FINDERS[kind]
+
+    @cached_property
+    def script(self) -> str:
+        """The script of the job, as the outermost frames of stacks and tracebacks name it; "" if unknown."""
+        frames = self.dataset.stacks.filter(pl.col("function") == "<module>")["file"].drop_nulls()
+        raised = self.dataset.messages["values"].str.extract(_MODULE_FRAME.pattern).drop_nulls()
+        names = [n for n in (*frames, *raised) if _SCRIPT.fullmatch(n) and not _LIBRARY.search(n)]
+        return max(names, key=names.count) if names else ""
 
     def _place(self) -> tuple[list[str], int | None]:
         """Hosts and process id of the finding, as its culprits or its lines tell; no host that harms a shell."""

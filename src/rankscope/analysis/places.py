@@ -18,7 +18,7 @@ from rankscope.analysis.host_stacks import MOST_NAMED_RANKS
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import ALL_STACKS, plural, ranks_text
 
 SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""
@@ -192,15 +192,26 @@ def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", nativ
     left = [rank for rank in ranks if rank not in seen]
     if not left:
         return ()
-    pids = [_process_of(dataset, rank) for rank in left[:MOST_NAMED_RANKS]]
-    more = f"; the same of {ranks_text(left[MOST_NAMED_RANKS:])}" if left[MOST_NAMED_RANKS:] else ""
-    command = f"py-spy dump {'--native ' if native else ''}--pid {' and '.join(pids)}{more}"
+    processes = {rank: _process_of(dataset, rank) for rank in left[:MOST_NAMED_RANKS]}
+    others = [rank for rank in left if not processes.get(rank)]
+    pids = " and ".join(filter(None, processes.values()))
+    commands = [f"py-spy dump {'--native ' if native else ''}--pid {pids}"] if pids else []
+    if others:
+        hosts = dict.fromkeys(_facts_of(dataset, rank)[0] for rank in others)
+        known = len(hosts) <= MOST_NAMED_RANKS and None not in hosts
+        where = f"on {' and '.join(str(host) for host in hosts)}" if known else "on each host"
+        commands.append(f"{ALL_STACKS} {where}, for {ranks_text(others)}")
+    command = "; ".join(commands)
     return (f"{command}: {question}" if question else command,)
 
 
 def _process_of(dataset: Dataset, rank: int) -> str:
-    """The process of a rank in words: its id if a sidecar tells it, and its rank."""
+    """The process of a rank in words: its id and its rank; "" where no sidecar tells the id."""
+    host, pid = _facts_of(dataset, rank)
+    return "" if pid is None else f"{pid} (rank {rank}" + (f" on {host})" if host is not None else ")")
+
+
+def _facts_of(dataset: Dataset, rank: int) -> tuple[str | None, int | None]:
+    """Host and process id that sidecars tell of a rank."""
     mine = dataset.files.filter(pl.col("used") & (pl.col("rank") == rank))
-    host, pid = (next(iter(mine[name].drop_nulls()), None) for name in ("host", "pid"))
-    who = f"rank {rank}" + (f" on {host}" if host is not None else "")
-    return f"{'PID' if pid is None else pid} ({who})"
+    return next(iter(mine["host"].drop_nulls()), None), next(iter(mine["pid"].drop_nulls()), None)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -260,10 +261,24 @@ def empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     left_out = f"; {links_out(len(links), printable_text(root))}" if links else ""
     # what is known of a file helps more than that it is not known
     told = sorted(sources, key=lambda s: s.problem in (UNKNOWN_KIND, None))
-    reasons = [
-        f"{s.shown}: {s.problem or 'no line of a program reports an operation, an error or the end of a process'}"
-        for s in told
-    ][:_MOST_REASONS]
+    reasons = [f"{s.shown}: {_problem(root, s)}" for s in told[:_MOST_REASONS]]
     more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
     looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
     return f"{printable_text(root)}: no dump, stack, log or trace in {looked}{left_out}; {_WANTED}"
+
+
+def _problem(root: str, source: SourceFile) -> str:
+    """Why a file tells nothing; of one that nothing recognises, what it seems to be and what to bring."""
+    from rankscope.parsers.files.foreign_files import GUESSED_BYTES, guess
+
+    if source.problem not in (UNKNOWN_KIND, None):
+        return source.problem
+    problem = source.problem or "no line of a program reports an operation, an error or the end of a process"
+    path = Path(root) if Path(root).is_file() else Path(root) / source.shown
+    try:
+        with path.open("rb") as file:
+            head = file.read(GUESSED_BYTES)
+    except (OSError, ValueError):
+        # inside of an archive, or gone
+        return problem
+    return f"{problem}; it seems to be {guess(head)}" if head else problem

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from rankscope.analysis.advice_table import CAPTURED, COLLECTED, MEASURED, SERVERS, STARTS, Advice
+from rankscope.analysis.advice_table import CAPTURED, COLLECTED, MEASURED, SCRIPT, SERVE, SERVERS, STARTS, Advice
 from rankscope.analysis.collection_settings import DIRECTORY, RING, settings_for, torch_version
 from rankscope.analysis.failure_advice import Situation
 from rankscope.analysis.model import Analysis, Culprit, Finding
@@ -82,6 +82,9 @@ def command_block(dataset: Dataset, analysis: Analysis, given: GivenInput = UNKN
     into = quoted([(given.directory or DIRECTORY).rstrip("/")])
     now = _commands(situation, told, "now", into)
     parts: list[tuple[str, list[str]]] = []
+    needs_host = any("{on}" in row.command for row in told if row.when == "now")
+    if needs_host and situation.host_finder:
+        now = [situation.host_finder, *now]
     if collects:
         title = f"While the job still {goes}: stacks of the ranks in question, then of all others."
         parts.append((title, list(_now(dataset, finding, given, now))))
@@ -127,12 +130,14 @@ def _now(dataset: Dataset, finding: Finding | None, given: GivenInput, more: Seq
         host, pid = known.get(rank, (None, None))
         file = quoted([f"{directory.rstrip('/')}/pyspy_rank_{rank}.txt"])
         if pid is None:
-            find = f"grep -lz '^RANK={rank}$' /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | head -1"
-            yield f"PID=$({find})  # on {host or f'the host of rank {rank}'}"
-            yield f'py-spy dump --native --pid "$PID" > {file}'
+            find = f'grep -lz "^RANK={rank}$" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | head -1'
+            if host:
+                yield f"ssh {host} 'for p in $({find}); do py-spy dump --native --pid $p; done' > {file}"
+            else:
+                yield f"for p in $({find}); do py-spy dump --native --pid $p > {file}; done  # acts where it runs"
             continue
         dump = f"py-spy dump --native --pid {pid}"
-        yield f"ssh {host} {dump} > {file}" if host else f"{dump} > {file}  # on the host of rank {rank}"
+        yield f"ssh {host} {dump} > {file}" if host else f"{dump} > {file}"
     hosts = sorted({host for host, _ in known.values() if host})
     for host in hosts[:MOST_NODES] if len(hosts) <= MOST_NODES else []:
         # a quoted name is quoted once more for the shell of the other host
@@ -144,7 +149,7 @@ def _now(dataset: Dataset, finding: Finding | None, given: GivenInput, more: Seq
     if not 0 < len(hosts) <= MOST_NODES:
         yield f"rankscope stacks -o {into}  # on each host"
     if given.is_session:
-        yield f"# rankscope report FILES_OF_THE_JOB {into}  # instead of {given.words()}: a session is opened alone"
+        yield f"# then give rankscope report the files of the job and {into}: a session is opened alone"
     elif given.stands_alone:
         yield f"# the same input again | rankscope report {given.words(directory)}"
     else:
@@ -199,6 +204,8 @@ def _next_run(dataset: Dataset, situation: Situation, lines: Sequence[str], *, c
         if _compiles(dataset):
             body.append(f'export TORCH_TRACE="$PWD/{DIRECTORY}/compile"  # who compiles, when, and how long')
     body += lines
+    if situation.launcher not in SERVERS and situation.failure in CAPTURED and situation.script:
+        body.append(f"SCRIPT={quoted([situation.script])}  # and its arguments")
     options = MEASURED
     if situation.facts["step"]:
         options += situation.filled(" --numbers steps={first}-{step}")
@@ -206,9 +213,14 @@ def _next_run(dataset: Dataset, situation: Situation, lines: Sequence[str], *, c
         return title, body
     world = max(1, dataset.world_size)
     each = _ranks_per_host(dataset)
-    if situation.launcher in SERVERS and each == "auto":
-        each = "N"
-    values = {"each": each, "world": world, "directory": DIRECTORY, "options": options}
+    values = {
+        "each": each,
+        "world": world,
+        "directory": DIRECTORY,
+        "options": options,
+        "script": SCRIPT,
+        "serve": SERVE,
+    }
     start = [line.format(**values) for line in STARTS[situation.launcher]]
     made = [f"mkdir -p {DIRECTORY}"] if any(f"{DIRECTORY}/" in line for line in start) else []
     return title, [*body, *made, *start]

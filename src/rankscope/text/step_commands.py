@@ -5,23 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from rankscope.text.wording import ALL_STACKS
+
 # only known programs, with words that can be nothing but arguments: names in a step may come from a hostile file
 _ARGUMENT = r"(?: (?:--?[A-Za-z][\w-]*|[A-Z][A-Z0-9_]+|\d+))"
 _COMMAND = re.compile(
     rf"(?<![\w./-])(?:py-spy dump{_ARGUMENT}*|nvidia-smi(?: nvlink)?{_ARGUMENT}+|dcgmi diag{_ARGUMENT}*"
-    rf"|rankscope(?: (?:report|stacks|export))?{_ARGUMENT}+)(?![\w/-])"
+    rf"|rankscope stacks -o dumps|rankscope(?: (?:report|stacks|export))?{_ARGUMENT}+)(?![\w/-])"
 )
+_PROCESS = re.compile(r"--pid \d")
 _SETTING = re.compile(r"(?<![\w./-])[A-Z][A-Z0-9_]{5,}=\w+(?:[:,]\w+)*")
 
 
 def command_of(step: str) -> str:
-    """The first command in a step, or its settings as one; "" if there is neither."""
+    """The first command in a step, or its settings as one; "" if there is neither.
+
+    Where a step names no process, the stacks of all that run on the host are taken.
+    """
     found = _COMMAND.search(step)
     if found is None:
         settings = _SETTING.findall(step)
         return f"export {' '.join(settings)}" if settings else ""
     command = found[0]
-    return f"{command} --pid PID" if command.startswith("py-spy") and "--pid" not in command else command
+    return ALL_STACKS if command.startswith("py-spy") and not _PROCESS.search(command) else command
 
 
 def first_command(steps: Iterable[str]) -> str:

@@ -56,7 +56,7 @@ def test_without_a_look_at_the_culprit_the_step_names_it() -> None:
     dataset = still(seen(missing_one(WORLD, CULPRIT), {0: REDUCE}))
     named = dataset.files.with_columns(host=pl.format("node{}", "rank"))
     steps = root(analyse(replace(dataset, files=named))).next_steps
-    assert any(step.startswith("py-spy dump --pid PID (rank 3 on node3): ") for step in steps)
+    assert any(step.startswith("rankscope stacks -o dumps on node3, for rank 3: ") for step in steps)
 
 
 def test_a_culprit_in_that_very_collective_speaks_against_it() -> None:

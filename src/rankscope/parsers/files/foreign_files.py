@@ -112,3 +112,50 @@ def foreign_name(head: bytes, path: str) -> str | None:
         if (not kind.head or begins.match(head) is not None) and (not kind.name or ends.search(name) is not None):
             return f"{kind.what}: {kind.instead}"
     return None
+
+
+GUESSED_BYTES = 4096
+"""Bytes of the beginning of a file that a guess looks at."""
+_GUESSES: tuple[tuple[bytes, str], ...] = (
+    (
+        rb"\x89PNG|\xff\xd8\xff|GIF8|RIFF.{4}WEBP|BM.{4}\0\0\0\0",
+        "a picture: paste its text, or bring the log that it shows",
+    ),
+    (rb"%PDF-", "a PDF: paste its text"),
+    (rb"\x7fELF", "a program or a library: bring what it printed"),
+    (rb"(?i)\s*(?:<!DOCTYPE html|<html\b)", "a web page: save the raw text of the log that it shows"),
+    (rb"\x80[\x02-\x05]|PK\x03\x04", "a checkpoint or another pickle: bring logs or flight recorder dumps"),
+    (rb"\{\\rtf", "a text of a word processor: save it as plain text"),
+    (
+        rb"(?s)(?:.{0,2000}\n)?(?:apiVersion|kind): \S",
+        "a manifest of Kubernetes: bring kubectl logs of each pod, and kubectl describe pod",
+    ),
+    (
+        rb"(?s)time=\"[^\"\n]{8,40}\" level=\w+ msg=|(?:.{0,2000}\n)?I\d{4} [\d:.]{8,15} +\d+ \S+\.go:\d+\]",
+        "the log of an operator or a daemon: bring kubectl logs of each worker, or kubectl describe pod",
+    ),
+    (rb"#!.{0,40}(?:sh|bash)\b|(?s:.{0,1000}\n)?#SBATCH ", "a script that starts a job: bring what it printed"),
+    (
+        rb"(?s)(?:.{0,2000}\n)?(?:import \w[\w.]{0,60}|from \w[\w.]{0,60} import \w+"
+        rb"|def \w{1,60}\(.{0,200}?\).{0,40}?:)\r?\n",
+        "the source of a program: bring what it printed, or flight recorder dumps",
+    ),
+    (rb"\s*[{\[]", "JSON of another program: bring its log as text, flight recorder dumps or traces of torch.profiler"),
+    (
+        rb"(?:[^\n,]{1,80}(?:,[^\n, ][^\n,]{0,80}){1,40}\r?\n){2}",
+        "a table: rankscope diff compares numbers of runs",
+    ),
+)
+"""Beginnings of files that nothing reads, with what they seem to be and what to bring."""
+_TEXT = "text without a line of a job: bring the lines around the first error of each rank, with their prefixes"
+_BINARY = "binary data: bring logs as text, flight recorder dumps or traces of torch.profiler"
+
+
+def guess(head: bytes) -> str:
+    """What a file that nothing reads seems to be by its first bytes, and what would be readable instead."""
+    found = next((words for begin, words in _GUESSES if re.match(begin, head)), None)
+    return found or (_BINARY if b"\0" in head or not _is_text(head) else _TEXT)
+
+
+def _is_text(head: bytes) -> bool:
+    return head.decode("utf-8", "replace").count("\ufffd") <= 1

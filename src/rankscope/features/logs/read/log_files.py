@@ -180,7 +180,7 @@ _SIGNS = (
     b"(raylet", b"ray.exceptions", b"[launch.py", b"died unexpectedly", b"died, exit code", b"  exitcode  : ",
     b"Root Cause (first", b"store based barrier", b"NVRM: ", b"oom-kill", b"Kill process", b"Killed process",
     b"NVSMI LOG", b"hca_id:", b"# Port counters", b"Health Monitor Report", b"SXid (", b"mlx5_core ", b"amdgpu ",
-    b"PCIe Bus Error", b": AER: ",
+    b"PCIe Bus Error", b": AER: ", b"Got completion ",
     b"NIC Link is Down", b"what(): ", b"terminate called", b"missing ranks", b"atchdog timeout", b"hit an exception",
     b"RAS Monitor Mode", b"noticed that process", b"RankID:", b"most recent call first):", b"most recent call last):",
     b"Fatal Python error: ", b"/handler/dump_traceback", b"/handler/pyspy_dump", b"py dump for PID",
@@ -251,6 +251,7 @@ _ENDS = re.compile(
 of such a job."""
 _BARE = re.compile(
     r"(?:\[\d{1,4}\] )?NCCL WARN |(?:\[\d{1,4}\] )?\S{1,200}\.(?:cc|h|c|cu):\d{1,6} (?:\(\w{1,100}\) )?NCCL WARN "
+    r"|(?:NCCL WARN )?NET/IB ?: Got completion "
 )
 _BAR = re.compile(r"\d(?:it|s|B|ex)/(?:it|s)\]")
 """The end of a progress bar; another bar may follow in the same line."""

@@ -49,9 +49,8 @@ _CALL = re.compile(r"RPC call to (\w{1,60}) timed out")
 """The call of vLLM that its workers did not answer."""
 _ENGINE_STEPS = (
     "Find the first worker that printed an error, died, or stopped printing before this.",
-    "Take stacks of all workers while it hangs (py-spy dump --pid PID); VLLM_LOGGING_LEVEL=DEBUG and "
-    "NCCL_DEBUG=INFO for "
-    "the next start.",
+    "Take stacks of all workers while it hangs: rankscope stacks -o dumps on each host; VLLM_LOGGING_LEVEL=DEBUG and "
+    "NCCL_DEBUG=INFO for the next start.",
 )
 _HASH = re.compile(r"[0-9a-fA-F:]+|.{65,}")
 _DEFAULT_NAMES = ("default_pg", "0", "undefined")
@@ -287,7 +286,7 @@ def _stuck_schedulers(lines: list[LogLine], others: Sequence[LogLine]) -> Findin
         evidence=tuple(line.evidence() for line in lines[:MOST_EVIDENCE]),
         next_steps=(
             *(steps if missing else ()),
-            "Take stacks of the schedulers of all ranks: py-spy dump --pid PID of each sglang::scheduler.",
+            "Take stacks of the schedulers of all ranks: rankscope stacks -o dumps on each host.",
             "--watchdog-timeout gives a slow first pass more time.",
         ),
     )

@@ -83,6 +83,12 @@ class LineRecipe(NamedTuple):
     """What to take from a time to have UTC; None without a time with its year."""
 
 
+LOST_MEAN = r"\([-+]?(?i:nan|inf|infinity)\)"
+"""A mean in brackets behind a value, of which one value was not finite: `loss: 2.31 (nan)`."""
+MEAN = " (mean)"
+"""End of the name of such a mean."""
+
+
 class NamedNumber(NamedTuple):
     text: str
     step: int | None
@@ -154,6 +160,10 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
     for at, (start, end) in enumerate(spans):
         if start < cut or _CLOCK_GOES_ON.match(text, end):
             continue
+        if values and values[-1].number == at - 1 and _is_lost_mean(text, cut, start, end):
+            values.append(ValuePlace(at, _quantity(values[-1].quantity.raw_name + MEAN, text, end)))
+            cut = end
+            continue
         name = _name_of(text[max(start - LONGEST_LEAD, cut + _glued(text, cut) if cut > begin else cut) : start])
         if name is None or (text[end - 1].isalpha() and not (name.marked or metric_names.is_known(name.text))):
             # "number of nan iterations"
@@ -169,6 +179,11 @@ def _places(text: str, found: list[re.Match[str]], cut: int) -> tuple[list[Value
             inside.update(_inside(spans, cut, start, name.text, text))
         cut = end
     return values, steps, inside
+
+
+def _is_lost_mean(text: str, before: int, start: int, end: int) -> bool:
+    """Whether a number is the mean in brackets behind a value, and is not finite: `loss: 2.31 (nan)`."""
+    return text[before:start].strip() == "(" and text.startswith(")", end) and text[end - 1].isalpha()
 
 
 def _glued(text: str, at: int) -> int:

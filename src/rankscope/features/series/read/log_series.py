@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from rankscope.features.series.read.json_series import json_line
-from rankscope.features.series.read.line_recipes import NUMBERS, LineRecipe, StepPlace, line_recipe
+from rankscope.features.series.read.line_recipes import LOST_MEAN, NUMBERS, LineRecipe, StepPlace, line_recipe
 from rankscope.features.series.read.printed_numbers import (
     LARGEST_STEP,
     NUMBER,
@@ -122,7 +122,10 @@ class SeriesReader:
             rows = self._documents(rows)
         if rows["text"].str.contains("%|", literal=True).any():
             rows = rows.with_columns(pl.col("text").str.replace_all(_BARS, ""))
-        table = rows.with_columns(pl.col("text").str.replace_all(NUMBER, "\0").alias("shape")).with_row_index("row")
+        text = pl.col("text")
+        if rows["text"].str.contains(LOST_MEAN).any():
+            text = text.str.replace_all(LOST_MEAN, "(lost)")
+        table = rows.with_columns(text.str.replace_all(NUMBER, "\0").alias("shape")).with_row_index("row")
         for shape, places in table.group_by("shape", maintain_order=True).agg("row").iter_rows():
             whole = len(places) == len(rows)
             self._read(str(shape), rows["text"], rows["line"], None if whole else np.asarray(places, np.int64))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
+from rankscope.features.series.read.line_recipes import MEAN
 from rankscope.features.series.read.training_lines import OVERFLOW
 from rankscope.features.series.rules.model import Lines, PrintedSeries, SeriesBreak, Values
 
@@ -122,6 +123,8 @@ def _not_finite(series: PrintedSeries, end_line: int, is_beside: bool) -> Series
     else:
         # of a norm with another name only the values that are not finite are known
         lost = end == count and (known or int(series.lines[-1]) == end_line)
+    # a mean keeps what one value in it left behind
+    lost = lost and not series.raw_name.endswith(MEAN)
     if lost and not _OF_EVALUATION.search(series.raw_name) and not (is_beside and bad.all()):
         return SeriesBreak("not-finite", series, start, count, before, float(series.values[start]))
     return SeriesBreak("passing", series, first, end, before, float(series.values[first]))

@@ -55,7 +55,9 @@ def test_damage_raises_nothing_and_stays_json(seed: int) -> None:
     ]
     found = recogniser.feed_all(made) + recogniser.finish()
     assert found
-    assert [event_from(row) for row in orjson.loads(orjson.dumps([list(event) for event in found]))] == found
+    assert [
+        event_from(row) for row in orjson.loads(orjson.dumps([list(event) for event in found], default=list))
+    ] == found
     assert [event.text for event in found if not event.text.isprintable()] == []
 
 

@@ -27,7 +27,8 @@ _END_WORDS = (
 )  # fmt: skip
 _ABORT_WORDS = ("terminate called ", "terminating due to uncaught exception", "what():  ")
 _HARDWARE_WORDS = (
-    "NVRM: ", "SXid (PCI:", "mlx5_core ", "Link DOWN", "NIC Link is Down", "amdgpu ", "GPU[", "XID ", "DBEs",
+    "NVRM: ", "*ERROR* ring ",
+    "SXid (PCI:", "mlx5_core ", "Link DOWN", "NIC Link is Down", "amdgpu ", "GPU[", "XID ", "DBEs",
     "ouble Bit ECC", "ouble bit ECC", "row remapping failed", "NVLink link", "uncorrectable memory error",
     "PCIe Bus Error", ": AER: ", "GPU 0000", "GPU0000", "the device handle for", "hca_id:", "# Port counters:",
 )  # fmt: skip
@@ -211,7 +212,8 @@ _SXID = re.compile(rf"SXid \(PCI:{BUS}\): (\d{{1,6}}), (Fatal|Non-fatal)?")
 _MLX5 = re.compile(
     rf"mlx5_(?:core|\d{{1,3}})\b(?: {BUS})?.{{0,80}}?"
     r"(Link down|link down|Link DOWN|LINK DOWN|Cable unplugged|Cable error|Fatal error|fatal error|health compromised"
-    r"|device's health compromised|High temperature|Port: \d{1,3} Link DOWN|port_inactive|firmware tracer fatal)"
+    r"|Health issue observed|device's health compromised|High temperature|Port: \d{1,3} Link DOWN|port_inactive"
+    r"|firmware tracer fatal)"
 )
 _NIC = re.compile(rf"{BUS} (\S{{1,32}}): (NIC Link is Down)")
 _PCIE = re.compile(
@@ -344,14 +346,60 @@ _AGGREGATE = "Aggregate"
 """Section of counts since the device was made, which tell nothing of this job."""
 
 
-def begins(record: Record) -> DeviceReport | AbortReport | None:
+def begins(record: Record) -> DeviceReport | AbortReport | DriverReport | None:
     """The report that begins with a line, if it names a device, or the end of a process by an exception of C++."""
+    if _DRIVER_HEAD.search(record.text) is not None:
+        return DriverReport(record)
     if any(word in record.text for word in _ABORT_WORDS):
         return AbortReport.begun(record)
     for at, head in enumerate(_HEADS):
         if (found := head.match(record.text)) is not None:
             return DeviceReport(record, found[1], is_gpu=at == 0)
     return None
+
+
+_DRIVER_HEAD = re.compile(
+    rf"NVRM: (?:The NVIDIA GPU {BUS}\s*$|Xid \((?:PCI:)?[0-9A-Fa-f:.]{{4,20}}\):\s*$)"
+    rf"|\*ERROR\* ring \S{{1,40}} timeout"
+)
+"""Messages of drivers that go on in their next lines."""
+_DRIVER_PART = re.compile(
+    r"NVRM: (?!Xid |The NVIDIA |GPU )(.{1,300})|\*ERROR\* (Process information: .{1,200})"
+    r"|(amdgpu [0-9a-f]{4}:\S{7,12} .{0,60}GPU reset begin)"
+)
+_RING = re.compile(rf"ring (\S{{1,40}}) timeout.*?(?:process (\S{{0,64}}) pid (\d{{1,10}}).*?)?amdgpu {BUS}", re.DOTALL)
+
+
+@dataclass
+class DriverReport:
+    """A message of a driver over several lines: of NVRM, or of amdgpu on a ring, its process and its device."""
+
+    head: Record
+    parts: list[str] = field(default_factory=list)
+    last: Record | None = None
+    patience: int = 2
+    quotes = False
+    named_rank = None
+
+    def consumes(self, record: Record) -> bool:
+        """Whether a line belongs to the message; keeps its words if so."""
+        part = _DRIVER_PART.search(record.text)
+        if part is None or self.patience == 0:
+            return False
+        self.parts.append(part[1] or part[2] or part[3])
+        self.last = record
+        self.patience = 0 if part[3] else self.patience
+        return True
+
+    def result(self) -> list[Event]:
+        """One event at its last line, where the fault stands, if the parts tell the device."""
+        if self.last is None:
+            return []
+        whole = self.last._replace(text=" ".join((self.head.text.rstrip(), *self.parts)))
+        if (ring := _RING.search(whole.text)) is not None:
+            pid = int(ring[3]) if ring[3] and int(ring[3]) else None
+            return [_made(whole, "gpu", fatal=True, bus=ring[4], pid=pid, name=ring[2] or None)]
+        return [event for event in (_xid(whole) or _driver(whole),) if event is not None]
 
 
 _UNCAUGHT = re.compile(
