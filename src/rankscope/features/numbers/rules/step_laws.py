@@ -17,9 +17,9 @@ import polars as pl
 
 from rankscope.features.numbers.rules.collective_units import REDUCTIONS, CollectiveUnits, group_kinds
 from rankscope.features.numbers.rules.equality_checks import LEARNED_STEPS, is_varied
-from rankscope.features.numbers.rules.model import MOST_BROKEN, BrokenRule, Ints, RuleAnswer
+from rankscope.features.numbers.rules.model import BrokenRule, Ints, RuleAnswer
 from rankscope.schema import Dataset
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import ranks_text
 
 FEWEST_LATER = 2
 """Fewest later steps in which a law must be broken."""
@@ -66,7 +66,8 @@ class StepLaws:
     @cached_property
     def _rows(self) -> pl.DataFrame:
         """Floating-point tensors that the capture wrote, at places that are numbered over all ranks: row, rank, step,
-        order, place, k, calls (of the place in the step), site, slot, op, hash, statistics, varied."""
+        order, place, k, calls (of the place in the step), site, hash, statistics, varied (and without NaN), is_input, and
+        whether its operation reduces."""
         tensors = self.dataset.tensors.drop("samples", "held").with_row_index("row")
         is_float = pl.col("dtype").cast(pl.String).str.contains("^b?f")
         rows = tensors.filter(is_float & pl.col("tool").is_null() & pl.col("step").is_not_null())
@@ -78,9 +79,13 @@ class StepLaws:
         rows = rows.sort("rank", "step", "order")
         call = ["rank", "place", "step"]
         rows = rows.with_columns(k=pl.int_range(pl.len()).over(call), calls=pl.len().over(call))
-        texts = pl.col("site", "slot", "op", "dtype").cast(pl.String)
-        return rows.select("row", "order", "step", *_AT, "calls", texts, "name", "numel", "hash", "sum", "l2", "min",
-                           "max", "nan", "zeros", "projection", "varied")  # fmt: skip
+        known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
+        rows = rows.select(
+            "row", "order", "step", *_AT, "calls", "site", "dtype", "numel", "hash", "l2", "min", "max", "projection",
+            varied=pl.col("varied") & known, is_input=pl.col("slot").cast(pl.String).str.starts_with("in"),
+            reduces=pl.col("op").cast(pl.String).is_in(REDUCTIONS).fill_null(value=False),
+        )  # fmt: skip
+        return rows
 
     def _lasting(self, asked: pl.DataFrame) -> pl.DataFrame:
         """The first broken row of each place of a rank at which all steps from there on are broken.
@@ -113,9 +118,8 @@ class StepLaws:
 
         The gradients that the optimizer finds are left out: they may be clipped or scaled from some step on.
         """
-        known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0) & pl.col("varied")
-        is_final = (pl.col("site") == "gradient") & pl.col("slot").str.starts_with("out")
-        rows = self._rows.filter(pl.col("site").is_in(_MOVED) & known & ~is_final)
+        is_final = (pl.col("site") == "gradient") & ~pl.col("is_input")
+        rows = self._rows.filter(pl.col("site").is_in(_MOVED) & pl.col("varied") & ~is_final)
         same = ["rank", "step", "hash", "numel", "dtype"]
         given = rows.with_columns(pl.col("place", "k", "calls").shift().over(same).name.prefix("from_"))
         begun = given.filter(pl.col("step").is_in(self._learned) & pl.col("from_place").is_not_null())
@@ -134,11 +138,10 @@ class StepLaws:
         a constant factor later."""
         linear = pl.all_horizontal(pl.col("l2", "projection").is_not_null()) & (pl.col("l2") > 0)
         rows = self._rows.filter(pl.col("varied") & linear)
-        found = rows.filter((pl.col("site") == "gradient") & pl.col("slot").str.starts_with("out"))
-        sums = rows.filter((pl.col("site") == "collective") & pl.col("op").is_in(REDUCTIONS))
-        sums = sums.filter(pl.col("slot").str.starts_with("out"))
-        sums = sums.select("rank", "step", "numel", "dtype", sum_place="place", sum_k="k", sum_calls="calls", sum_l2="l2",
-                           sum_projection="projection", before="row")  # fmt: skip
+        found = rows.filter((pl.col("site") == "gradient") & ~pl.col("is_input"))
+        sums = rows.filter((pl.col("site") == "collective") & pl.col("reduces") & ~pl.col("is_input"))
+        sums = sums.select("rank", "step", "numel", "dtype", sum_place="place", sum_k="k", sum_calls="calls",
+                           sum_l2="l2", sum_projection="projection", before="row")  # fmt: skip
         pairs = found.join(sums, on=["rank", "step", "numel", "dtype"]).filter(pl.col("before") != pl.col("row"))
         pairs = pairs.with_columns(factor=pl.col("l2") / pl.col("sum_l2"))
         off = (pl.col("projection") / pl.col("sum_projection") / pl.col("factor") - 1).abs()
@@ -160,17 +163,20 @@ class StepLaws:
         return self._answer("H2", asked, note)
 
     def digits(self) -> RuleAnswer:
-        """H3: tensors whose samples have all digits of their type in the first steps do not fit a narrower one later."""
-        rows = self._rows.filter(pl.col("site").is_in(_MOVED) & pl.col("varied") & pl.col("dtype").is_in(list(_DIGITS)))
+        """H3: tensors whose samples have all digits of their type in the first steps fit no narrower one later."""
+        dtype = pl.col("dtype").cast(pl.String)
+        made = pl.col("site").is_in(["forward", "backward"]) & dtype.is_in(list(_DIGITS)) & pl.col("varied")
+        rows = self._rows.filter(made).with_columns(
+            whole=dtype.replace_strict({name: digits for name, (digits, _) in _DIGITS.items()}, return_dtype=pl.Int64),
+            narrow=dtype.replace_strict({name: narrow for name, (_, narrow) in _DIGITS.items()}, return_dtype=pl.Int64),
+        )
         digits, count = sample_digits(self.dataset.tensors["samples"][rows["row"].to_numpy()])
-        whole = rows["dtype"].replace_strict(_DIGITS, return_dtype=pl.Int64)
-        lost = pl.Series(whole.to_numpy() - digits)
-        rows = rows.with_columns(lost=lost, enough=pl.Series(count >= FEWEST_SAMPLES), whole=whole).filter("enough")
+        rows = rows.with_columns(digits=pl.Series(digits)).filter(pl.Series(count >= FEWEST_SAMPLES))
         learned = rows.filter(pl.col("step").is_in(self._learned)).group_by(_AT).agg(
-            pl.len(), most=pl.col("lost").max(), before=pl.col("row").last()
-        ).filter((pl.col("len") == len(self._learned)) & (pl.col("most") <= 1))  # fmt: skip
-        asked = rows.filter(pl.col("step") > self._learned[-1]).join(learned.drop("len", "most"), on=_AT)
-        asked = asked.with_columns(wrong=pl.col("lost") * 3 >= pl.col("whole"))
+            pl.len(), full=(pl.col("digits") >= pl.col("whole") - 1).all(), before=pl.col("row").last()
+        ).filter((pl.col("len") == len(self._learned)) & pl.col("full"))  # fmt: skip
+        asked = rows.filter(pl.col("step") > self._learned[-1]).join(learned.drop("len", "full"), on=_AT)
+        asked = asked.with_columns(wrong=pl.col("digits") <= pl.col("narrow"))
         return self._answer("H3", asked, "all of its samples fit a narrower type now: a cast stands before it")
 
     def calls(self) -> RuleAnswer:
@@ -197,12 +203,11 @@ class StepLaws:
         rows = units.chosen(fit).rows
         zeros = self.dataset.tensors["zeros"].cast(pl.Int64)[rows["row"].to_numpy()]
         rows = rows.with_columns(filled=pl.col("numel") - zeros)
+        given = pl.col("filled").filter(~pl.col("is_out"))
         sums = rows.group_by("unit", maintain_order=True).agg(
             pl.col("group", "op", "step", "numel", "piece").first(), order=pl.col("order").min(),
-            given=pl.col("filled").filter(~pl.col("is_out")).sum(), most=pl.col("filled").filter(~pl.col("is_out")).max(),
+            given=given.sum(), most=given.max(), filled=given, ranks=pl.col("rank").filter(~pl.col("is_out")),
             got=pl.col("filled").filter("is_out").max(), out=pl.col("row").filter("is_out").first(),
-            first=pl.col("row").min(),
-            filled=pl.col("filled").filter(~pl.col("is_out")), ranks=pl.col("rank").filter(~pl.col("is_out")),
         ).drop_nulls(["given", "got", "out"])  # fmt: skip
         sums = sums.sort("step", "order").with_columns(
             k=pl.int_range(pl.len()).over("group", "op", "numel", "piece", "step")
@@ -225,7 +230,7 @@ class StepLaws:
         return RuleAnswer.of("H5", later.height, broken)
 
     def tight_values(self) -> RuleAnswer:
-        """H6: extremes and norms that all ranks and steps had alike within 2 % do not jump from one step to the next."""
+        """H6: extremes and norms that all ranks and steps had alike within 2 % do not jump in one step."""
         rows = self._rows.filter(pl.col("site").is_in(["forward", "backward"]) & pl.col("varied") & (pl.col("k") == 0))
         parts = [
             rows.select(*_AT, "step", "order", "row", "hash", "dtype", value=value.log()).filter(
@@ -256,10 +261,9 @@ class StepLaws:
         return answer._replace(asked=everywhere.height)
 
     def jumps(self) -> RuleAnswer:
-        """H7: losses, and gradients before their reduction as a whole, do not grow suddenly and for good on all ranks."""
-        is_gradient = (pl.col("site") == "gradient") & pl.col("slot").str.starts_with("in")
-        is_summed = (pl.col("site") == "collective") & pl.col("op").is_in(REDUCTIONS)
-        is_summed &= pl.col("slot").str.starts_with("in")
+        """H7: losses, and gradients before their reduction as a whole, do not grow suddenly and for good."""
+        is_gradient = (pl.col("site") == "gradient") & pl.col("is_input")
+        is_summed = (pl.col("site") == "collective") & pl.col("reduces") & pl.col("is_input")
         has_gradients = self._rows.select(is_gradient.any()).item()
         chosen = (is_gradient if has_gradients else is_summed) & pl.col("varied")
         kinds = (
@@ -306,8 +310,8 @@ FEWEST_VALUES, MOST_SPREAD = 4, 0.02
 LEAST_JUMP, TIMES_SPREAD = 0.18, 20.0
 LEAST_LOSS_JUMP, LEAST_GRADIENT_JUMP = 0.18, 0.4
 TIMES_USUAL, TIMES_ERROR = 3.0, 6.0
-_DIGITS = {"f32": 24, "f16": 11, "bf16": 8}
-"""Binary digits of a number of each type."""
+_DIGITS = {"f32": (24, 11), "f16": (11, 4), "bf16": (8, 4)}
+"""Binary digits of a number of each type, and of the next narrower ones: TF32, f16 and bf16, or FP8."""
 
 
 def sample_digits(samples: pl.Series) -> tuple[Ints, Ints]:
