@@ -271,7 +271,8 @@ def test_wrong_settings_are_said(options: dict[str, Any], said: str) -> None:
 
 def test_options_of_the_command_line() -> None:
     assert numbers_options("every=50") == {"every": 50}
-    assert numbers_options("every=0,steps=3-5,limit_mb=8") == {"every": 0, "steps": range(3, 6), "limit_mb": 8}
+    assert numbers_options("every=0,replay_step=2,limit_mb=8") == {"every": 0, "replay_step": 2, "limit_mb": 8}
+    assert numbers_options("steps=3-5") == {"steps": range(3, 6)}
     assert numbers_options("steps=7") == {"steps": range(7, 8)}
     assert numbers_options("auto") == {}
     assert numbers_options("budget=0.02,level=collectives") == {"budget": 0.02, "level": "collectives"}

@@ -23,7 +23,7 @@ from rankscope.text.wording import ranks_text
 
 FEWEST_LATER = 2
 """Fewest later steps in which a law must be broken."""
-_KEY = ["site", "name", "op", "kind", "slot", "slice", "numel", "dtype", "recompute"]
+_KEY = ["site", "name", "op", "kind", "slot", "slice", "numel", "dtype"]
 _AT = ["rank", "place", "k"]
 """A place of a rank, and its number among those of the step."""
 _MOVED = ("collective", "p2p", "forward", "backward", "gradient")
@@ -66,26 +66,25 @@ class StepLaws:
     @cached_property
     def _rows(self) -> pl.DataFrame:
         """Floating-point tensors that the capture wrote, at places that are numbered over all ranks: row, rank, step,
-        order, place, k, calls (of the place in the step), site, hash, statistics, varied (and without NaN), is_input, and
-        whether its operation reduces."""
+        order, place, k, calls (of the place in the step), site, hash, statistics, varied (and without NaN), is_input,
+        and whether its operation reduces."""
         tensors = self.dataset.tensors.drop("samples", "held").with_row_index("row")
         is_float = pl.col("dtype").cast(pl.String).str.contains("^b?f")
         rows = tensors.filter(is_float & pl.col("tool").is_null() & pl.col("step").is_not_null())
-        rows = rows.filter(pl.col("order").is_not_null())
+        rows = rows.filter(pl.col("order").is_not_null() & ~pl.col("recompute").fill_null(value=False))
         rows = rows.join(group_kinds(self.dataset), on="group", how="left", maintain_order="left")
-        rows = rows.with_columns(pl.col("recompute").fill_null(value=False), varied=is_varied())
+        rows = rows.with_columns(varied=is_varied())
         places = rows.select(_KEY).unique(maintain_order=True).with_row_index("place")
         rows = rows.join(places, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
         rows = rows.sort("rank", "step", "order")
         call = ["rank", "place", "step"]
         rows = rows.with_columns(k=pl.int_range(pl.len()).over(call), calls=pl.len().over(call))
         known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
-        rows = rows.select(
+        return rows.select(
             "row", "order", "step", *_AT, "calls", "site", "dtype", "numel", "hash", "l2", "min", "max", "projection",
             varied=pl.col("varied") & known, is_input=pl.col("slot").cast(pl.String).str.starts_with("in"),
             reduces=pl.col("op").cast(pl.String).is_in(REDUCTIONS).fill_null(value=False),
         )  # fmt: skip
-        return rows
 
     def _lasting(self, asked: pl.DataFrame) -> pl.DataFrame:
         """The first broken row of each place of a rank at which all steps from there on are broken.
