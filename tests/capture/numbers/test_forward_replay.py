@@ -12,7 +12,9 @@ import torch
 
 from rankscope.assemble.load import load
 from rankscope.capture import numbers
+from rankscope.features.numbers.golden.golden_comparison import saved_golden
 from rankscope.features.numbers.rules.number_findings import judge_numbers
+from rankscope.features.numbers.rules.reference import compare_numbers
 from tests.capture.numbers.recorded import lines
 
 pytestmark = pytest.mark.torch
@@ -134,3 +136,12 @@ def test_an_error_of_the_second_pass_does_not_reach_the_job(
 def test_a_replay_that_cannot_be(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="replay_step"):
         numbers.start(dumps=tmp_path, **options)
+
+
+def test_a_reference_need_not_run_again(tmp_path: Path) -> None:
+    trained(tmp_path / "one", replay_step=REPLAYED)
+    trained(tmp_path / "other")
+    one, other = (load([tmp_path / name]) for name in ("one", "other"))
+    assert one.tensors.height > other.tensors.height
+    assert compare_numbers(one, other).causes == () and compare_numbers(other, one).causes == ()
+    assert saved_golden(one, []) == saved_golden(other, [])
