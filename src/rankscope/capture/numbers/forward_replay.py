@@ -45,8 +45,8 @@ class GeneratorStates:
 
 
 def replayed_part(model: Any) -> Any:
-    """What runs again of a model: DDP would send its buffers to all ranks a second time, which changes what the backward
-    pass needs."""
+    """What runs again of a model: DDP would send its buffers to all ranks a second time, and change
+    what the backward pass needs."""
     return model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
 
 
