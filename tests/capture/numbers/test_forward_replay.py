@@ -29,7 +29,7 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     numbers.stop()
 
 
-class Kernel(torch.nn.Module):
+class Kernel(torch.nn.Module):  # type: ignore[misc]
     """A layer that may have a kernel whose bits differ each time, from a step on."""
 
     calls = 0
@@ -111,7 +111,7 @@ def test_the_step_is_recorded_in_any_case(tmp_path: Path) -> None:
 def test_an_error_of_the_second_pass_does_not_reach_the_job(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
-    class Once(torch.nn.Module):
+    class Once(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.layer, self.calls = torch.nn.Linear(4, 4), 0
