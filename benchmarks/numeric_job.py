@@ -66,7 +66,8 @@ def run(job: NumericJob, folder: Path, rank: int) -> None:
     model = _wrapped(plain, at)
     updates = ShardedUpdates(model, at, planted) if layout.wrap == "zero" else None
     optimizer = updates.optimizer if updates else optimizer_of(model)
-    numbers.start(model, optimizer, every=1, dumps=str(folder), level=job.level)
+    replayed = job.steps - 1 if job.level == "modules" else None
+    numbers.start(model, optimizer, every=1, dumps=str(folder), level=job.level, replay_step=replayed)
     if job.declares:
         declare_shards(at)
     _note_hidden(plain, optimizer, planted, layout.wrap)

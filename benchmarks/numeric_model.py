@@ -6,6 +6,7 @@ WIDTH], so that parts of a sequence are rows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
@@ -67,7 +68,9 @@ class Branch(nn.Module):  # type: ignore[misc]
         x = self.first(x)
         x = self._attend(x) if self.is_attention else functional.gelu(x)
         if self.name == "blocks.0.attention" and planted.here("kernel-noise"):
-            x = x + x.abs() * torch.finfo(x.dtype).eps * (torch.rand(x.shape) < 0.05)
+            # no seed of the job decides what a kernel does
+            noise = torch.Generator().manual_seed(time.time_ns())
+            x = x + x.abs() * torch.finfo(x.dtype).eps * (torch.rand(x.shape, generator=noise) < 0.05)
         if self.name == "blocks.0.attention" and planted.here("cast"):
             x = x.to(torch.float8_e4m3fn if x.dtype == torch.bfloat16 else torch.bfloat16).to(x.dtype)
         x = second(x)

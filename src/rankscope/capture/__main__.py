@@ -66,7 +66,8 @@ def _parser() -> argparse.ArgumentParser:
         "--numbers",
         metavar="auto|every=N,...",
         help="record tensors of modules and collectives: as many steps as cost 5 percent of the time (auto), or one "
-        "step of N, and steps=3-5; level=collectives, budget=0.02, limit_mb=64",
+        "step of N, and steps=3-5; level=collectives, budget=0.02, limit_mb=64; "
+        "replay_step=2 runs the forward pass of that step again",
     )
     parser.add_argument(
         "--perturb",
@@ -88,7 +89,7 @@ def numbers_options(text: str) -> dict[str, Any]:
         first, dash, last = value.partition("-")
         if name == "steps" and first.isdigit() and (last.isdigit() or not dash):
             settings[name] = range(int(first), int(last or first) + 1)
-        elif name in ("every", "limit_mb") and value.isdigit():
+        elif name in ("every", "limit_mb", "replay_step") and value.isdigit():
             settings[name] = int(value)
         elif name == "level" and value:
             settings[name] = value
@@ -97,7 +98,7 @@ def numbers_options(text: str) -> dict[str, Any]:
         else:
             raise ValueError(
                 "--numbers takes auto, or every=N, steps=N or N-M, level=modules, budget=0.05, limit_mb=N, "
-                f"separated by commas: {part!r}"
+                f"replay_step=N, separated by commas: {part!r}"
             )
     return settings
 

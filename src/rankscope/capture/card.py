@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from . import identity, recorder
-from .code_record import CodeRecord
+from .code_record import process_record
 from .lineage import lineage, meeting
 
 VERSION = 1
@@ -41,7 +41,7 @@ class SidecarRecord:
         """What tells this run of the job from others, the same on all ranks; None if the launcher does not tell."""
         self.interval_s: float | None = None
         self.delay_s = 0.0
-        self.code = CodeRecord()
+        self.code = process_record()
 
     @property
     def writer(self) -> tuple[object, ...]:

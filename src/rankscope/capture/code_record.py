@@ -92,9 +92,14 @@ class CodeRecord:
         self._packages: dict[str, str] = {}
         self._git: dict[str, str] = {}
         self._asks = threading.Lock()
+        self._lock = threading.Lock()
 
-    def facts(self, is_first: bool) -> dict[str, Any]:
+    def facts(self, is_first: bool, *, asks_git: bool = True) -> dict[str, Any]:
         """The facts so far, as JSON values; `is_first`: this is the first process of its host, which also asks git."""
+        with self._lock:
+            return self._facts(is_first, asks_git)
+
+    def _facts(self, is_first: bool, asks_git: bool) -> dict[str, Any]:
         main = vars(sys.modules["__main__"]).get("__file__")
         # until the runner of a script has started it, the main module is its own
         script = os.path.abspath(main) if isinstance(main, str) else ""  # noqa: PTH100 - resolve() may hang
@@ -103,7 +108,7 @@ class CodeRecord:
             count = len(sys.modules)
             self._look(os.path.dirname(script))  # noqa: PTH120 - as the names of modules
             self._modules = count
-        if is_first and script and self._asks.acquire(blocking=False):
+        if is_first and asks_git and script and self._asks.acquire(blocking=False):
             # the lock stays taken: git is asked once
             with contextlib.suppress(RuntimeError):  # no thread can be started at the end of the interpreter
                 threading.Thread(target=self._ask_git, args=(script,), name="rankscope-code", daemon=True).start()
@@ -113,8 +118,7 @@ class CodeRecord:
 
     def settings(self, is_first: bool) -> dict[str, str]:
         """The facts but those of git by the names that a reader of sidecars gives them."""
-        self._asks.acquire(blocking=False)
-        facts = self.facts(is_first)
+        facts = self.facts(is_first, asks_git=False)
         files = {f"code file {name}": value for name, value in facts["files"].items()}
         versions = {f"version:{name}": version for name, version in facts.get("packages", {}).items()}
         return {"command line": shlex.join(facts["command"]), **files, **versions}
@@ -167,6 +171,15 @@ class CodeRecord:
         if changes is not None:
             found["changes"] = hashlib.sha256(changes).hexdigest()[:16] if changes else "none"
         self._git = found
+
+
+_records: dict[int, CodeRecord] = {}
+"""By process id: a forked process has a record of its own."""
+
+
+def process_record() -> CodeRecord:
+    """The record of this process, which the sidecar and the header of numbers share: each file is read once."""
+    return _records.setdefault(os.getpid(), CodeRecord())
 
 
 def _is_installed(path: str) -> bool:

@@ -121,19 +121,18 @@ def _saved(sources: Sequence[JobSource], save: str, force: bool, strict: bool) -
     except ValueError as error:
         raise click.ClickException(f"--perturbed: {error}") from error
     write_report(content, save, force)
-    click.echo(golden_summary(content, save, analysis))
+    click.echo(golden_summary(dataset, content, len(perturbed), save, analysis))
     return _exit_code(analysis, strict)
 
 
-def golden_summary(content: bytes, path: str, analysis: Analysis) -> str:
-    """Size, tensors and tolerance of a golden file that was written, and the verdict on its run."""
-    from rankscope.features.numbers.golden.golden_file import decode_golden
+def golden_summary(dataset: Dataset, content: bytes, perturbed: int, path: str, analysis: Analysis) -> str:
+    """Size, tensors and tolerance of a golden file that was written of a run, and the verdict on it."""
+    from rankscope.features.numbers.golden.golden_file import kept_rows
     from rankscope.report.words import headline
 
-    golden = decode_golden(content, path)
-    runs = f"tolerance of {plural(golden.perturbed, 'perturbed run')}" if golden.perturbed else "bits must be equal"
+    runs = f"tolerance of {plural(perturbed, 'perturbed run')}" if perturbed else "bits must be equal"
     size = f"{len(content) / 1e6:.2f} MB"
-    return f"{headline(analysis)}\n{path}: {plural(golden.dataset.tensors.height, 'tensor')}, {size}, {runs}"
+    return f"{headline(analysis)}\n{path}: {plural(kept_rows(dataset).height, 'tensor')}, {size}, {runs}"
 
 
 def _beside_golden(
@@ -152,7 +151,7 @@ def _beside_golden(
         common, changed = changed_tensors(dataset, golden)
         content = updated_golden(dataset, golden)
         write_report(content, path, force=True)
-        click.echo(golden_summary(content, path, analysis))
+        click.echo(golden_summary(dataset, content, golden.perturbed, path, analysis))
         click.echo(f"{changed:,} of {plural(common, 'tensor')} differ from before")
         return _exit_code(analysis, strict)
     if source.redaction is not None:

@@ -176,7 +176,7 @@ def run(rank: int, folder: Path, seconds: float) -> None:
     for name, part in {"collectives": collectives, "crossed": lambda: crossed(groups), "exchange": exchange}.items():
         told[name] = repeat(part, f"{folder}/{name}", 3, seconds)
     for make in (ddp, ddp_futures, fsdp, tensor_parallel):
-        record = {"dumps": f"{folder}/{make.__name__}", "level": "modules"}
+        record = {"dumps": f"{folder}/{make.__name__}", "level": "modules", "replay_step": STEPS - 1}
         end = time.monotonic() + seconds
         told[make.__name__] = [train(make, None), train(make, record)]
         going = torch.ones(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch._C._distributed_c10d import FakeWork
 from torch.distributed import Work
 
 from rankscope import capture
-from rankscope.capture import numbers
+from rankscope.capture import code_record, numbers
 from rankscope.capture.__main__ import numbers_options
 from rankscope.capture.numbers import _running, session, work_hooks
 from rankscope.capture.numbers.collective_hooks import CollectiveHooks
@@ -271,10 +272,28 @@ def test_wrong_settings_are_said(options: dict[str, Any], said: str) -> None:
 
 def test_options_of_the_command_line() -> None:
     assert numbers_options("every=50") == {"every": 50}
-    assert numbers_options("every=0,steps=3-5,limit_mb=8") == {"every": 0, "steps": range(3, 6), "limit_mb": 8}
+    assert numbers_options("every=0,replay_step=2,limit_mb=8") == {"every": 0, "replay_step": 2, "limit_mb": 8}
+    assert numbers_options("steps=3-5") == {"steps": range(3, 6)}
     assert numbers_options("steps=7") == {"steps": range(7, 8)}
     assert numbers_options("auto") == {}
     assert numbers_options("budget=0.02,level=collectives") == {"budget": 0.02, "level": "collectives"}
     for wrong in ("", "50", "every=x", "level=", "steps=3-", "budget=all", "auto,every=1"):
         with pytest.raises(ValueError, match="--numbers takes auto, or every=N"):
             numbers_options(wrong)
+
+
+def test_source_files_are_read_by_the_writing_thread_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+    record = code_record.process_record()
+    settings = record.settings
+
+    def noted(is_first: bool) -> dict[str, str]:
+        threads.append(threading.current_thread().name)
+        return settings(is_first)
+
+    monkeypatch.setattr(record, "settings", noted)
+    numbers.start(every=1, dumps=tmp_path)
+    train(2)
+    numbers.stop()
+    assert threads == ["rankscope-numbers"]
+    assert "command line" in lines(tmp_path, 0)[0]["settings"]["code"]

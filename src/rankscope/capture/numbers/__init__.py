@@ -131,13 +131,15 @@ def start(
     level: str = "modules",
     budget: float = BUDGET,
     limit_mb: int = 256,
+    replay_step: int | None = None,
 ) -> None:
     """Records steps to `numbers_rank_R.jsonl` in the directory `dumps`: one in `every`, and `steps`.
 
     Without `every` the first three steps are recorded, and then as many as cost at most `budget` of the job's time, by
     measured times. Call it once, after the model is wrapped (DDP, FSDP) and before training. A step ends with that of
     `optimizer`, without one with that of the first optimizer that makes one, or with `step()`. The level "modules"
-    takes `model`, without one the first that runs. In a child of a rank it does nothing.
+    takes `model`, without one the first that runs. In `replay_step` the first forward pass of it runs again, with
+    the same random states, and both are recorded. In a child of a rank it does nothing.
     Raises ValueError for invalid settings; later errors never reach the job.
     """
     if level not in LEVELS:
@@ -147,6 +149,8 @@ def start(
             f"every must not be negative, limit_mb more than 0, budget more than 0 and at most 1: {every}, {limit_mb}, "
             f"{budget}"
         )
+    if replay_step is not None and (level != "modules" or replay_step < 0):
+        raise ValueError(f"replay_step needs the level modules, and is not negative: {replay_step}")
     if not hasattr(torch, "uint32") or not torch.distributed.is_available():
         raise ValueError("recording numbers needs torch 2.3 or later, with torch.distributed")
     if _running:
@@ -155,7 +159,9 @@ def start(
         return
     # the job may change its directory later
     directory = os.path.abspath(os.fspath(dumps))  # noqa: PTH100 - resolve() would ask the file system, which may hang
-    recording = NumbersRecording(NumbersSettings(directory, every, steps, level, limit_mb, budget), model, optimizer)
+    recording = NumbersRecording(
+        NumbersSettings(directory, every, steps, level, limit_mb, budget, replay_step), model, optimizer
+    )
     _running.append(recording)
     try:
         recording.start()

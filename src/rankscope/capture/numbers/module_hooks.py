@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .forward_replay import ForwardReplay, replayed_part
 from .global_names import GlobalNames
 from .session import Session
 from .work_hooks import named_slots
@@ -87,6 +88,10 @@ class ModuleHooks:
         self._handles: list[Any] = []
         self._occurrences: dict[str, int] = {}
         """Number of the last call of each module in the step."""
+        self._replay: ForwardReplay | None = None
+        """The call of the model that runs again when it has ended."""
+        self._is_replayed = False
+        """Whether the model runs again now: only modules are recorded then."""
 
     def install(self) -> None:
         """Registers the hooks."""
@@ -117,16 +122,41 @@ class ModuleHooks:
                 self.session.add(tensor, site, slot, **facts)
 
     def _forward_facts(self, name: str) -> dict[str, Any]:
-        again = {"recompute": True} if torch._C._current_graph_task_id() != -1 else {}
+        is_again = self._is_replayed or torch._C._current_graph_task_id() != -1
+        again = {"recompute": True} if is_again else {}
         return {"name": name, "occurrence": self._occurrences.get(name, 0), **again}
 
-    def _before_forward(self, name: str, _module: Any, args: Any, kwargs: Any) -> None:
-        if self.session.recording:
+    def _before_forward(self, name: str, module: Any, args: Any, kwargs: Any) -> None:
+        if self.session.recording and self._replays(name, module):
+            with self.session.guarded(0):
+                self._replay = ForwardReplay(module)
+        if self.session.recording or self._is_replayed:
             self._occurrences[name] = self.session.occurrence("forward", name)
             self._add_all((args, kwargs), "forward", "in", **self._forward_facts(name))
 
-    def _after_forward(self, name: str, _module: Any, _args: Any, _kwargs: Any, output: Any) -> None:
-        if not self.session.recording:
+    def _replays(self, name: str, module: Any) -> bool:
+        """Whether this call of a module is the one of the step that runs again: the first one of the whole model."""
+        settings = self.session.settings
+        is_first = self.session.step == settings.replay_step and ("forward", name) not in self.session.counted
+        return is_first and torch.is_grad_enabled() and self._is_model(module)
+
+    def _is_model(self, module: Any) -> bool:
+        return any(module is replayed_part(chunk) for chunk in self.names.chunks)
+
+    def _run_again(self, args: Any, kwargs: Any) -> None:
+        replay, self._replay = self._replay, None
+        if replay is None:
+            return
+        self._is_replayed, self.session.recording = True, False
+        try:
+            replay.run(args, kwargs)
+        except Exception as error:  # noqa: BLE001 - no error here may reach the job
+            self.session.problem(f"the forward pass did not run again: {type(error).__name__}: {error}")
+        finally:
+            self._is_replayed, self.session.recording = False, True
+
+    def _after_forward(self, name: str, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if not self.session.recording and not self._is_replayed:
             return
         facts = self._forward_facts(name)
         self._add_all(output, "forward", "out", **facts)
@@ -134,6 +164,8 @@ class ModuleHooks:
             for slot, tensor in named_slots("in", [tensor for _, tensor in tensors(output)]):
                 if tensor.requires_grad and tensor.grad_fn is not None:
                     tensor.register_hook(partial(self._backward, name, slot, facts["occurrence"]))
+        if self._replay is not None and self._is_model(module):
+            self._run_again(args, kwargs)
 
     def _backward(self, name: str, slot: str, occurrence: int, gradient: Any) -> None:
         if self.session.recording:

@@ -25,6 +25,7 @@ from ..files import EARLIER_PREFIX
 from ..identity import rank_and_world
 from ..writers import choose_place, described
 from .linear_hash import MASK
+from .run_facts import code_settings
 from .tensor_summary import STATISTICS
 
 _LOG = logging.getLogger("rankscope.capture")
@@ -151,6 +152,7 @@ class PartWriter(threading.Thread):
             self._directory.mkdir(parents=True, exist_ok=True)
             self._set_earlier_aside(rank)
             self._rank = rank
+            self._header["settings"] = {**self._header.get("settings", {}), "code": code_settings()}
         head = {"rankscope_numbers": VERSION, **self._header, "time_ns": time.time_ns(), "part": self._part}
         head |= {"rank": self._rank, "world_size": world}
         self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)

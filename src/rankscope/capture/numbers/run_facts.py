@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..code_record import CodeRecord
+from ..code_record import process_record
 from ..identity import environment
 
 _VARIABLES = (
@@ -66,7 +66,7 @@ def _tensor_hash(state: Any) -> str:
 
 
 def numeric_settings() -> dict[str, Any]:
-    """Settings that decide numbers, seeds, the random states now, and the code of this process."""
+    """Settings that decide numbers, seeds, and the random states now."""
     backends = torch.backends
     settings = {
         "seed": torch.initial_seed(),
@@ -80,5 +80,9 @@ def numeric_settings() -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if torch.cuda.is_initialized() else "cpu",
     }
     variables = {name: value[:_LONGEST] for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)}
-    code = CodeRecord().settings(is_first=not environment()["local_rank"])
-    return {**settings, "rng": random_states(), "environment": variables, "code": code}
+    return {**settings, "rng": random_states(), "environment": variables}
+
+
+def code_settings() -> dict[str, str]:
+    """The code of this process. It reads source files: not for a thread of the job."""
+    return process_record().settings(is_first=not environment()["local_rank"])

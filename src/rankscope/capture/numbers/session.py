@@ -63,9 +63,13 @@ class NumbersSettings:
     """Size of the files of a rank, in MB."""
     budget: float = BUDGET
     """Largest share of the job's time that recorded steps may cost, without `every`."""
+    replay_step: int | None = None
+    """Step, recorded as well, whose first forward pass runs again; None for no such step."""
 
     def records(self, step: int, plan: StepBudget) -> bool:
         """Whether a step is recorded."""
+        if step == self.replay_step:
+            return True
         if self.every is None:
             return plan.allows(step) or step in self.steps
         return (self.every > 0 and step % self.every == 0) or step in self.steps
@@ -141,7 +145,7 @@ class Session:
 
     def mute(self) -> None:
         """Records no more, as in a forked process."""
-        self.recording, self.settings = False, replace(self.settings, every=0, steps=())
+        self.recording, self.settings = False, replace(self.settings, every=0, steps=(), replay_step=None)
 
     @contextlib.contextmanager
     def guarded(self, lost: int = 1) -> Iterator[None]:
@@ -187,6 +191,11 @@ class Session:
         self._order += 1
         self._rows.append(row)
         return row
+
+    @property
+    def counted(self) -> Container[tuple[object, ...]]:
+        """The keys that came in this step."""
+        return self._counts
 
     def occurrence(self, *key: object) -> int:
         """The number of times that a key came before in this step."""

@@ -19,7 +19,7 @@ import polars as pl
 from rankscope.assemble.assembly import assemble
 from rankscope.assemble.sources import SourceFile
 from rankscope.features.numbers.read.decode import Ranks, Real, Short, Size, Text, Whole, decode_numbers
-from rankscope.features.numbers.rules.named_tensors import spread, unpacked
+from rankscope.features.numbers.rules.named_tensors import is_no_replay, spread, unpacked
 from rankscope.parsers.contents import NotThisKindError
 from rankscope.parsers.safe_values import safe_text
 from rankscope.schema import Dataset
@@ -170,7 +170,7 @@ def encode_golden(dataset: Dataset, tolerance: Mapping[str, float], perturbed: i
 
 def kept_rows(dataset: Dataset) -> pl.DataFrame:
     """The rows of `tensors` that a golden file keeps."""
-    rows = dataset.tensors
+    rows = dataset.tensors.filter(is_no_replay())
     named = rows.filter(~pl.col("site").is_in(["collective", "p2p"]) & (pl.col("site") != "batch"))
     return rows if named.is_empty() else rows.filter(~pl.col("site").is_in(["collective", "p2p"]))
 

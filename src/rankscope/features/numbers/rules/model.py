@@ -54,6 +54,15 @@ RULES: Mapping[str, NumberRule] = {
         NumberRule("O2", "state-wrong", "heuristic", "second moments follow from those before and the gradient"),
         NumberRule("S3t", "replicas-differ", "heuristic", "weights with two names stay tied"),
         NumberRule("S6", "recompute-differs", "heuristic", "recomputed tensors equal the first ones"),
+        NumberRule(
+            "H1", "flow-changes", "heuristic", "what is passed on in the first steps is passed on in later ones"
+        ),
+        NumberRule("H2", "scale-changes", "heuristic", "gradients stay averages of their sums"),
+        NumberRule("H3", "digits-change", "heuristic", "values keep the digits of their type"),
+        NumberRule("H4", "calls-change", "heuristic", "modules run as often as in the first steps"),
+        NumberRule("H5", "parts-overlap", "heuristic", "parts of a sum that overlap nowhere stay apart"),
+        NumberRule("H6", "level-changes", "heuristic", "values that all steps have alike do not jump"),
+        NumberRule("H7", "level-changes", "heuristic", "losses and gradients do not grow suddenly and for good"),
         NumberRule("RS", "schedule-differs", "heuristic", "both runs record the same tensors"),
         NumberRule("RX", "differs-from-reference", "heuristic", "tensors equal the reference bit for bit"),
         NumberRule("RP", "differs-from-reference", "model", "differences are within what perturbed runs allow"),

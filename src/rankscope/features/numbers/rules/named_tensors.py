@@ -89,6 +89,16 @@ def with_canonical_names(rows: pl.DataFrame, changes: Sequence[NameChange] = ())
     return joined.with_columns(name=pl.col("canonical")).drop("canonical")
 
 
+def is_no_replay() -> pl.Expr:
+    """Whether a row of `tensors` is not of a forward pass that ran again on the spot, which another run need not have.
+
+    Those rows come before the backward pass of their step; what activation checkpointing computes again comes in it.
+    """
+    behind = pl.col("order").filter(pl.col("site").is_in(["backward", "gradient"])).min().over("rank", "step")
+    is_early = (pl.col("order") < behind).fill_null(value=True)
+    return ~(pl.col("recompute").fill_null(value=False) & pl.col("tool").is_null() & is_early)
+
+
 Bits = npt.NDArray[np.uint64]
 
 

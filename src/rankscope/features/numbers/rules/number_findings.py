@@ -27,6 +27,7 @@ from rankscope.features.numbers.rules.model import (
     RuleCount,
 )
 from rankscope.features.numbers.rules.optimizer_checks import check_optimizer
+from rankscope.features.numbers.rules.step_laws import check_step_laws
 from rankscope.features.numbers.rules.sum_checks import SumChecks, check_sums, contribution_note
 from rankscope.features.numbers.rules.tensor_matching import check_printed, hash_kind, with_marks
 from rankscope.features.numbers.rules.wrong_values import NonFiniteSource, ValueSpread, find_nonfinite
@@ -88,7 +89,8 @@ def judge_numbers(dataset: Dataset) -> NumbersJudgement:
     # different tensors often have the same XOR
     replicas = check_replicas(*((plain, collective_units(plain)) if kind == "xor" else (dataset, units)))
     nonfinite = find_nonfinite(dataset, units)
-    others = [check_printed(dataset, units), *replicas, *check_optimizer(dataset)]
+    laws = [] if kind else check_step_laws(dataset, units)
+    others = [check_printed(dataset, units), *replicas, *check_optimizer(dataset), *laws]
     asked, broken = Counter(sums.asked), Counter[str](dict(sums.broken.group_by("rule").len().iter_rows()))
     for answer in (*equal, *others):
         asked[answer.rule] += answer.asked
@@ -365,6 +367,39 @@ _KINDS: dict[str, WrongNumber] = {
         "{where} is not what the optimizer makes of it, {when}",
         ("Look at what loads, clears or moves the state of the optimizer behind the step before, and at its options.",),
     ),
+    "flow-changes": WrongNumber(
+        "{who} change{s} what is given to {where} on its way there, since {when_step}",
+        "what is given to {where} is changed on its way there, since {when_step}",
+        ("Look at the code between the two operations, and at what changed in it between those steps.",),
+    ),
+    "scale-changes": WrongNumber(
+        "{where} on {who} is no average of its sum any more, since {when_step}",
+        "{where} is no average of its sum any more, since {when_step}",
+        ("Look at what divides gradients after their reduction, and at options that switch it off.",),
+    ),
+    "digits-change": WrongNumber(
+        "{where} on {who} fits a narrower type than in the steps before, since {when_step}",
+        "{where} fits a narrower type than in the steps before, since {when_step}",
+        ("Look for a cast, or an autocast region, between this tensor and the one before it.",),
+    ),
+    "calls-change": WrongNumber(
+        "{who} run{s} a module more often than in the steps before: see {where}, since {when_step}",
+        "a module runs more often than in the steps before: see {where}, since {when_step}",
+        ("Look at what calls this module, and at what it depends on there.",),
+    ),
+    "parts-overlap": WrongNumber(
+        "{who} give{s} to {where} what is another member's part, since {when_step}",
+        "members of {where} give what is another member's part, since {when_step}",
+        ("Look at the mask of rows, experts or tokens that this member does not have.",),
+    ),
+    "level-changes": WrongNumber(
+        "{where} on {who} jumps from one step to the next, in {when_step}",
+        "{where} jumps from one step to the next, in {when_step}",
+        (
+            "Look at what scales the loss: its denominator, the number of micro batches, a factor.",
+            "A loss scaler that doubles its scale, or new kinds of data, do this as well.",
+        ),
+    ),
     "schedule-changes": WrongNumber(
         "{who} leave{s} out an operation of earlier steps: {where}, as {when}",
         "an operation of earlier steps is left out: {where}, as {when}",
@@ -501,6 +536,7 @@ class _NumberWriter:
             s="s" if len(ranks) == 1 else "",
             where=self._where(row),
             when=f"in step {row['step']}" if row["step"] is not None else "in an unknown step",
+            when_step=f"step {row['step']}",
             kind={"avg": "average", "max": "maximum", "min": "minimum"}.get(row["reduce_op"] or "", "sum"),
             what="an infinite value" if cause.is_loss_scaling else "a NaN or infinite value",
             moved="sent" if broken.rows and self._row(broken.rows[0])["rank"] in broken.ranks else "got",

@@ -22,7 +22,7 @@ import polars as pl
 
 from rankscope.features.numbers.rules.collective_units import EQUAL_OUTPUTS, CollectiveUnits
 from rankscope.features.numbers.rules.model import BrokenRule, Floats, RuleAnswer, format_of
-from rankscope.features.numbers.rules.named_tensors import SampleRows, spread
+from rankscope.features.numbers.rules.named_tensors import SampleRows, is_no_replay, spread
 from rankscope.schema import Dataset
 from rankscope.schema.tables import MOST_SAMPLES
 
@@ -237,7 +237,7 @@ def _keyed(dataset: Dataset) -> pl.DataFrame:
     """The tensors of each rank with their keys: groups by their members, for names differ between runs."""
     members = dataset.groups.select("group", lane=pl.col("ranks").cast(pl.List(pl.String)).list.join(","))
     texts = [pl.col(name).cast(pl.String) for name in ("site", "name", "op", "reduce_op", "slot", "dtype")]
-    rows = dataset.tensors.with_row_index("row").with_columns(texts)
+    rows = dataset.tensors.with_row_index("row").filter(is_no_replay()).with_columns(texts)
     peer = pl.col("peer").cast(pl.String).fill_null("")
     rows = rows.join(members, on="group", how="left", maintain_order="left")
     rows = rows.with_columns(lane=pl.concat_str(pl.col("lane").fill_null(""), peer, separator=":"))

@@ -1,0 +1,160 @@
+"""Laws of the first steps, held against later ones: flows, averages, digits, calls, parts, levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rankscope.features.numbers.rules.number_findings import NumberCause, judge_numbers
+from rankscope.features.numbers.rules.step_laws import sample_digits
+from tests.numbers_writer import NumbersJob, cast
+
+BEGIN = 2
+RANKS = 4
+
+
+def values(*seed: int, size: float = 1.0) -> Any:
+    return cast(size * np.random.default_rng(seed).standard_normal((12, 10)), "f32")
+
+
+class LawfulJob(NumbersJob):
+    """Four data-parallel ranks with an embedding in parts, a layer, its gradient and its average, and a loss."""
+
+    def __init__(self, fault: str = "", *, lasting: bool = True, ranks: tuple[int, ...] = tuple(range(RANKS))) -> None:
+        super().__init__({"dp": list(range(RANKS)), "tp": list(range(RANKS))}, level="modules")
+        self.fault, self.lasting, self.faulty = fault, lasting, ranks
+
+    def has(self, fault: str, rank: int = 0) -> bool:
+        """Whether a rank does this wrongly in this step."""
+        begun = self.step >= BEGIN if self.lasting else self.step == BEGIN
+        return self.fault == fault and begun and rank in self.faulty
+
+    def play(self, steps: int = 4) -> list[NumberCause]:
+        """The causes that are told of so many steps."""
+        for self.step in range(steps):
+            self._embed()
+            for rank in range(RANKS):
+                self.row(rank, "parameter", "in0", values(self.step), name="layer.weight")
+                out = values(1, self.step, rank)
+                self.row(rank, "forward", "out0", out, name="layer")
+                given = out + np.float32(1) if self.has("flow", rank) else out
+                self.row(rank, "forward", "in0", given, name="head")
+                scale = 2.0 if self.has("scale") else 1.0
+                self.row(rank, "loss", "in0", cast([[scale * (4 + 0.01 * rank + 0.02 * self.step)]], "f32"))
+                logits = cast(scale * np.clip(values(2, self.step, rank), -0.5, 0.5), "f32")
+                self.row(rank, "backward", "in0", logits, name="")
+                for name in ("head", "layer"):
+                    for _ in range(2 if name == "layer" and self.has("twice", rank) else 1):
+                        grad = values(3, self.step, rank)
+                        narrow = name == "layer" and self.has("digits", rank)
+                        self.row(rank, "backward", "in0", cast(grad, "bf16") if narrow else grad, name=name)
+            self._average()
+        return [cause for cause in judge_numbers(self.dataset()).causes if cause.explained_by is None]
+
+    def _embed(self) -> None:
+        parts = []
+        for rank in range(RANKS):
+            part = values(4, self.step, rank)
+            if not self.has("overlap", rank):
+                part[[i for i in range(len(part)) if i % RANKS != rank]] = 0
+            parts.append(part)
+        self.all_reduce("tp", parts)
+
+    def _average(self) -> None:
+        grads = [values(5, self.step, rank) for rank in range(RANKS)]
+        total = cast(sum(grad.astype(np.float64) for grad in grads), "f32")
+        for rank, grad in enumerate(grads):
+            self.row(rank, "gradient", "in0", grad, name="layer.weight")
+        self.collective("all_reduce", "dp", dict(enumerate(grads)), dict.fromkeys(range(RANKS), total),
+                        reduce_op="sum")  # fmt: skip
+        found = total if self.has("sum") else total / np.float32(RANKS)
+        for rank in range(RANKS):
+            self.row(rank, "gradient", "out0", found, name="layer.weight")
+
+
+def test_a_run_that_keeps_its_laws_is_right() -> None:
+    assert LawfulJob().play() == []
+    judged = judge_numbers(_played(LawfulJob()))
+    asked = {count.rule for count in judged.counts}
+    assert {"H1", "H2", "H3", "H4", "H5", "H6", "H7"} <= asked
+
+
+def _played(job: LawfulJob) -> Any:
+    job.play()
+    return job.dataset()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule", "variant", "rank"),
+    [
+        ("flow", "H1", "flow-changes", True),
+        ("sum", "H2", "scale-changes", False),
+        ("digits", "H3", "digits-change", True),
+        ("twice", "H4", "calls-change", True),
+        ("overlap", "H5", "parts-overlap", True),
+    ],
+)
+def test_a_law_that_breaks_in_the_middle_is_told(fault: str, rule: str, variant: str, rank: bool) -> None:
+    (cause,) = LawfulJob(fault, ranks=(1,) if rank else tuple(range(RANKS))).play()
+    assert (cause.first.rule, cause.variant) == (rule, variant)
+    assert cause.first.ranks == ((1,) if rank else ())
+
+
+@pytest.mark.parametrize("fault", ["flow", "digits", "twice"])
+def test_nobody_is_named_where_all_break_the_law(fault: str) -> None:
+    (cause,) = LawfulJob(fault).play()
+    assert cause.first.ranks == () and cause.first.members == tuple(range(RANKS))
+
+
+def test_the_first_broken_step_is_named() -> None:
+    job = LawfulJob("flow", ranks=(1,))
+    (cause,) = job.play()
+    assert job.dataset().tensors["step"][cause.first.row] == BEGIN
+
+
+def test_a_loss_and_its_gradient_that_double_are_one_cause() -> None:
+    (cause,) = LawfulJob("scale").play()
+    assert cause.variant == "level-changes" and {"H6", "H7"} & {rule.rule for rule in cause.rules}
+
+
+@pytest.mark.parametrize("fault", ["flow", "sum", "digits", "twice", "scale"])
+def test_what_happens_once_is_no_fault(fault: str) -> None:
+    assert LawfulJob(fault, lasting=False).play(5) == []
+
+
+@pytest.mark.parametrize("fault", ["flow", "sum", "digits", "twice", "scale", "overlap"])
+def test_three_steps_say_nothing(fault: str) -> None:
+    assert LawfulJob(fault).play(3) == []
+
+
+def test_a_clipped_gradient_is_no_fault() -> None:
+    """From a step on the gradient is smaller than the average."""
+
+    class Clipped(LawfulJob):
+        def row(self, rank: int, site: str, slot: str, values: Any, dtype: str = "f32", **more: Any) -> None:
+            clips = self.step >= BEGIN and site == "gradient" and slot == "out0"
+            super().row(rank, site, slot, values * np.float32(0.3) if clips else values, dtype, **more)
+
+    assert Clipped().play() == []
+
+
+def test_steps_before_the_first_update_teach_nothing() -> None:
+    """A branch that begins as zero adds nothing while the learning rate is 0, and does later."""
+
+    class Warm(LawfulJob):
+        def row(self, rank: int, site: str, slot: str, values: Any, dtype: str = "f32", **more: Any) -> None:
+            if site == "parameter" and self.step < BEGIN:
+                values = np.full_like(values, 0.5)
+            super().row(rank, site, slot, values, dtype, **more)
+
+    assert Warm("flow").play(5) == []
+
+
+def test_digits_of_samples() -> None:
+    full = np.array([1 + 2.0**-23, 0.0, 3.0, np.inf], "<f4").tobytes()
+    narrow = np.array([1.5, -0.75], "<f4").tobytes()
+    digits, count = sample_digits(pl.Series([full, b"", narrow, None], dtype=pl.Binary))
+    assert digits.tolist() == [24, 0, 2, 0] and count.tolist() == [2, 0, 2, 0]
