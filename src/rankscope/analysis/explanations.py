@@ -23,8 +23,7 @@ from rankscope.text.wording import duration, plural, ranks_text
 MOST_WITNESSES = 3
 """Most quoted records of other ranks."""
 ABSENCE_RULE = (
-    "others wait in a collective that it never issued, and it has nothing pending that could hold it up: the "
-    "chain of waits ends there"
+    "others wait in a collective that it never issued, and it waits for nothing: the chain of waits ends there"
 )
 SKIP_RULE = "it never issued the collective that others wait in, but issued a later one: it left that one out"
 LEFT_OUT_RULE = (

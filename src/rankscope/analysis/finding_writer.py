@@ -354,7 +354,7 @@ def find_consequences(facts: Facts, divergences: tuple[Divergence, ...], cause: 
                 kind="missing-rank",
                 severity="info",
                 title=f"{groups} blocked by this",
-                explanation=f"{ranks_text(waiting)}: waiting there for ranks that are held up themselves.",
+                explanation=f"{wait_text(waiting)} there for ranks that are blocked too.",
                 caused_by=cause,
                 waiting_ranks=waiting,
                 blast_radius=len(waiting),

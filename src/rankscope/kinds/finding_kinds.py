@@ -105,8 +105,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
     FindingKind(
         name="missing-rank", worst="critical", meaning="a member never issued the collective the others wait in",
         needs_stillness=True, absent="culprits", drains_node=True,
-        clears="a dump of it, as new as those of the others, in which it issued {subject} or waits in another "
-        "operation",
+        clears="a dump just as new, in which it issued {subject} or waits in another operation",
     ),
     FindingKind(
         name="gpu-stuck", worst="critical",

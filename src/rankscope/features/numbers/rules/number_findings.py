@@ -513,7 +513,7 @@ class _NumberWriter:
         yield f"Rule {rule.name} ({rule.standing}): {rule.statement}."
         yield off if strict.limit or strict.value else "Here it does not hold."
         if others:
-            yield f"Broken as well: {', '.join(one.rule for one in others)}."
+            yield f"Rules that follow from it: {', '.join(one.rule for one in others)}."
         if cause.first.note:
             yield f"{cause.first.note[:1].upper()}{cause.first.note[1:]}."
         if cause.is_loss_scaling:
