@@ -22,7 +22,7 @@ from rankscope.analysis.replicas import signature
 from rankscope.analysis.sink_rules import SinkRules, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import plural, wait_text
 
 MOST_WITNESSES = 3
 """Most waiting ranks whose records are quoted as evidence."""

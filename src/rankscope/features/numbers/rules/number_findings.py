@@ -264,7 +264,7 @@ def _with_gradients(dataset: Dataset, cause: NumberCause) -> NumberCause:
     apart = steps.filter(pl.col("hash") > 1)["step"].to_list()
     note = "its gradients are equal up to there, so look at the optimizer, its state and the memory"
     if apart:
-        note = f"its gradients differ after their reduction, first in step {apart[0]}: it leaves them out"
+        note = f"its gradients differ after their reduction, first in step {apart[0]}: it does not reduce all of them"
     return replace(cause, first=replace(cause.first, note=f"{cause.first.note}; {note}"))
 
 

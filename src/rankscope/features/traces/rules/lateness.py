@@ -240,7 +240,7 @@ def most_frequent_last(last: pl.DataFrame) -> str:
     if unsure.is_empty():
         return f"{text} ({which}), "
     margin = duration(int(unsure["margin_ns"].max()))  # type: ignore[arg-type]
-        doubt = f"#{rank_ranges(unsure['seq'].to_list())} by only {margin}"
+    doubt = f"#{rank_ranges(unsure['seq'].to_list())} by only {margin}"
     return f"{text} ({doubt if unsure.height == own.height else f'{which}; {doubt}'}), "
 
 
