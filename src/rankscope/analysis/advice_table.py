@@ -1,9 +1,9 @@
 """Table of next steps: what to do about a kind of failure, by backend and by what starts the processes.
 
 A row has a sentence for the card of a finding, or lines for the shell of `report --only next`, or both. Fields in
-braces are filled in from the finding and its lines: `{alloc}` variable of the allocator, `{step}`, `{first}` three steps
-before it, `{pid}`, `{on}` comment with the hosts, `{size}` bytes that are reserved and unused, `{into}` directory of
-what is collected.
+braces are filled in from the finding and its lines: `{alloc}` variable of the allocator, `{step}`, `{first}` three
+steps before it, `{pid}`, `{on}` comment with the hosts, `{size}` bytes that are reserved and unused, `{into}`
+directory of what is collected.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def _company(view: RankView, cause: Finding | None) -> str:
         return ", and these dumps do not show why"
     if cause.kind == "stuck-in-collective" and cause.group is not None and view.rank in cause.group.ranks:
         return ", as all members do"
-    return f", held up by {cause.id} {cause.kind}"
+    return f", blocked by {cause.id} {cause.kind}"
 
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
@@ -176,7 +176,7 @@ def _told_by_logs(view: RankView, analysis: Analysis) -> str:
         return f"it is in question, and nothing proves it: {suspecting.title}"
     holding = next((f for f in analysis.findings if view.rank in f.waiting_ranks), None)
     if holding is not None:
-        return f"the logs show that it was held up: {holding.title}"
+        return f"the logs show that it was blocked: {holding.title}"
     has_lines = bool((view.dataset.messages["rank"] == view.rank).any())
     return "the logs have lines of it, and none of them accuses it" if has_lines else ""
 
@@ -194,7 +194,7 @@ def _waits(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterato
         yield Reason("root", Evidence(f"nobody is accused: {analysis.verdict}"))
         return
     held = view.rank in cause.waiting_ranks
-    verb = ("it ends there" if steps else "it is held up") if held else "the cause is elsewhere"
+    verb = ("it ends there" if steps else "it is blocked") if held else "the cause is elsewhere"
     yield Reason("root", Evidence(f"{verb}: {cause.id} {cause.kind}: {cause.title}"))
 
 
@@ -295,7 +295,7 @@ def _diverges(view: RankView, divergence: Divergence) -> str:
             return f"it never issued {place}"
         head = view.pending.row(0, named=True)
         where = label_of(view.dataset, head["group"])
-        return f"it never issued {place}: {operation_name(head)} of {where} is pending and holds it up"
+        return f"it never issued {place}: {operation_name(head)} of {where} is pending and blocks it"
     if view.seen and view.rank in divergence.unknown:
         return f"its dump does not show whether it issued {place}, so the gap is not held against it"
     return ""
