@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 # only known programs, with words that can be nothing but arguments: names in a step may come from a hostile file
 _ARGUMENT = r"(?: (?:--?[A-Za-z][\w-]*|[A-Z][A-Z0-9_]+|\d+))"
-_COMMAND = re.compile(
+COMMAND = re.compile(
     rf"(?<![\w./-])(?:py-spy dump{_ARGUMENT}*|nvidia-smi(?: nvlink)?{_ARGUMENT}+|dcgmi diag{_ARGUMENT}*"
-    rf"|rankscope(?: (?:report|stacks|export))?{_ARGUMENT}+)(?![\w/-])"
+    rf"|rankscope(?> report --only (?:numbers|memory|next)| report| stacks| export)?{_ARGUMENT}+)(?![\w/-])"
 )
 _SETTING = re.compile(r"(?<![\w./-])[A-Z][A-Z0-9_]{5,}=\w+(?:[:,]\w+)*")
 
 
 def command_of(step: str) -> str:
     """The first command in a step, or its settings as one; "" if there is neither."""
-    found = _COMMAND.search(step)
+    found = COMMAND.search(step)
     if found is None:
         settings = _SETTING.findall(step)
         return f"export {' '.join(settings)}" if settings else ""
