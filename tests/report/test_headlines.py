@@ -14,7 +14,11 @@ from rankscope.kinds.finding_kinds import FINDINGS, STATUSES
 from rankscope.report.headlines import LONGEST_HEADLINE, short_title, short_verdict
 from tests.report.samples import hang, healthy, hostile, logged, many_ranks, traced
 
-SAMPLES = sorted(path for path in (Path(__file__).parents[2] / "sample_data").iterdir() if path.is_dir())
+SAMPLES = sorted(
+    path
+    for path in (Path(__file__).parents[2] / "sample_data").iterdir()
+    if path.is_dir() and path.name != "__pycache__"
+)
 JOBS = {"hang": hang, "logged": logged, "healthy": healthy, "traced": traced, "hostile": hostile, "many": many_ranks}
 LONG = "a title that goes on and on without an end of a clause, with all that is known of it and of its surroundings"
 

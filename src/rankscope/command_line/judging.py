@@ -144,7 +144,7 @@ def report(**options: Any) -> int:
 
 
 def _answer(section: str) -> Callable[..., int]:
-    """What prints a section of the report, or with "" the whole one."""
+    """The function that prints a section of the report, or with "" the whole one."""
     if section == "numbers":
         from rankscope.commands.numbers_report import run
     elif section == "memory":

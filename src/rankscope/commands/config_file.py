@@ -27,7 +27,7 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class ScreenConfig:
-    """What the file says; None and no keys where it says nothing."""
+    """Settings of the file; None and no keys where it says nothing."""
 
     theme: ThemeName | None = None
     palette: Palette | None = None
@@ -62,7 +62,7 @@ def screen_config() -> ScreenConfig:
 
 
 def _problem(name: str, value: Any) -> str:
-    """What is wrong with a setting; "" if nothing is."""
+    """The fault of a setting; "" without one."""
     if name in ("theme", "palette"):
         known = get_args(ThemeName if name == "theme" else Palette)
         return "" if value in known else f"{value!r} is none of {', '.join(known)}"
