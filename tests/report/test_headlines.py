@@ -59,6 +59,12 @@ def test_each_kind_has_a_short_title(kind: str) -> None:
         assert len(short_title(replace(finding, culprit_ranks=(), candidates=ranks))) <= LONGEST_HEADLINE
 
 
+def test_a_group_without_a_description_is_called_by_its_number() -> None:
+    finding = Finding("missing-rank", "critical", LONG, "", culprit_ranks=(3,), op="barrier", seq=2)
+    group = GroupRef("41", "", (0, 1), key=0)
+    assert short_title(replace(finding, group=group)) == "rank 3 never issued barrier #2 of group 41"
+
+
 def test_what_is_short_enough_stands_as_it_is() -> None:
     title = "rank 3 never issued all_reduce #1 of mesh_tp"
     assert hang()[1].findings[0].title == short_title(hang()[1].findings[0]) == title

@@ -146,16 +146,21 @@ def report(**options: Any) -> int:
 def _answer(section: str) -> Callable[..., int]:
     """The function that prints a section of the report, or with "" the whole one."""
     if section == "numbers":
-        from rankscope.commands.numbers_report import run
-    elif section == "memory":
-        from rankscope.commands.memory_report import run
-    elif section == "next":
-        from rankscope.commands.next_steps import run
-    else:
-        from rankscope.commands.report import log_to_stderr, run
+        from rankscope.commands import numbers_report
 
-        if os.environ.get(DEBUG):
-            log_to_stderr()
+        return numbers_report.run
+    if section == "memory":
+        from rankscope.commands import memory_report
+
+        return memory_report.run
+    if section == "next":
+        from rankscope.commands import next_steps
+
+        return next_steps.run
+    from rankscope.commands.report import log_to_stderr, run
+
+    if os.environ.get(DEBUG):
+        log_to_stderr()
     return run
 
 

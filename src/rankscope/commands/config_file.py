@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -98,6 +99,4 @@ def _toml(value: str | bool) -> str:
     """A value of TOML: strings of JSON are strings of TOML."""
     if isinstance(value, bool):
         return str(value).lower()
-    from rankscope.report.json import dump_json
-
-    return dump_json(value).decode().strip()
+    return json.dumps(value)

@@ -75,7 +75,7 @@ def _clauses(title: str) -> Iterator[str]:
 def _of_kind(finding: Finding) -> Iterator[str]:
     """The short title of its kind, without the operation if that is long."""
     kind = FINDINGS[finding.kind]
-    group = finding.group.description or finding.group.name if finding.group else ""
+    group = finding.group.description or f"group {finding.group.id}" if finding.group else ""
     number = f"#{finding.seq}" if finding.seq is not None else ""
     operation = " ".join(filter(None, (finding.op, number)))
     for what in (f"{operation} of {group}" if operation and group else operation, operation, number, "an operation"):
