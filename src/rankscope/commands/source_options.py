@@ -271,7 +271,7 @@ def beside_reference(command: _F) -> _F:
     """Adds a trusted run for recorded numbers, and runs that tell how much it varies."""
     options = [
         click.option("--reference", type=FILE, metavar="REF",
-                     help="A trusted run to hold recorded numbers against, of the same or another parallelism, or a golden file of one."),
+                     help="A trusted run for recorded numbers, of any parallelism, or a golden file of one."),
         click.option("--perturbed", multiple=True, type=FILE, metavar="RUN",
                      help="The reference again, with noise of the size of rounding on its input; repeatable."),
         click.option("--rename", multiple=True, metavar="[RANKS:]REGEX=TEXT",
