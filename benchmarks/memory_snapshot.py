@@ -57,7 +57,7 @@ def _segment(address: int, size: int, stack: list[Any]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints seconds of `rankscope memory`, of clock and processor, and the most memory of one of its processes."""
+    """Prints seconds of clock and processor of the report on memory, and the most memory of one of its processes."""
     parser = program_parser(__spec__.name, __doc__)
     parser.add_argument("megabytes", type=float, nargs="?", default=300)
     parser.add_argument("--write-to", type=Path, metavar="FILE", help="only write the snapshot")
@@ -84,7 +84,11 @@ def measure(megabytes: float) -> None:
 def read(path: Path) -> None:
     """Runs the command on a file, and prints its cost."""
     began = time.monotonic()
-    subprocess.run([sys.executable, "-m", "rankscope", "memory", str(path)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "rankscope", "report", "--only", "memory", str(path)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = f"{time.monotonic() - began:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of processor"
     print(f"{seconds}, {used.ru_maxrss / 1024:.0f} MiB")

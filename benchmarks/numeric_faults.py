@@ -1,4 +1,4 @@
-"""Faults in the numbers of small real jobs over gloo, and what `rankscope numbers` says, alone and with a reference.
+"""Faults in the numbers of small real jobs over gloo, and what the report on numbers says, alone and with a reference.
 
 Run from the root of the repository: `python -m benchmarks.numeric_faults [--keep FOLDER] [--faults NAME ..] [--dtypes
 f32 bf16] [--levels collectives modules] [--begin 2] [--healthy 50] [--flips]`. The whole takes a quarter of an

@@ -56,7 +56,18 @@ def answers(job: NumericJob, base: Path) -> list[str]:
     """Titles of what the comparison with the run on one rank says."""
     one, *perturbed = (str(base / other.name) for other in references(job))
     beside = ["--reference", one, *(word for path in perturbed for word in ("--perturbed", path))]
-    command = [sys.executable, "-m", "rankscope", "numbers", str(base / job.name), *beside, "-f", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "rankscope",
+        "report",
+        "--only",
+        "numbers",
+        str(base / job.name),
+        *beside,
+        "-f",
+        "json",
+    ]
     done = subprocess.run(command, capture_output=True, check=False, timeout=LONGEST_S)
     found = json.loads(done.stdout)["findings"]
     return [one["title"] for one in found if one["limits"] and one["limits"][0]["rule"] in _RULES]

@@ -1,4 +1,4 @@
-"""How often the sweep of `rankscope fork` finds the change that lets a simulated job run through, by fault.
+"""How often the sweep of `rankscope repro fork` finds the change that lets a simulated job run through, by fault.
 
 Run from the root of the repository: `python -m benchmarks.replay_forks [--first SEED] [--seeds 5] [--cases]`. With
 `--run` forks of small jobs are played by real processes (`benchmarks.fork_runs`), for half an hour on two busy cores.

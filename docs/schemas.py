@@ -20,11 +20,11 @@ HEAD = """\
 # Schemas
 
 ```sh
-rankscope schema report                     # JSON Schema, draft 2020-12, of `report` and `numbers` with `--format json`
-rankscope schema watch                      # of a line of `rankscope watch --format json`
-rankscope schema frame                      # tables, columns, dtypes, units and enums of all that is read
+rankscope tool schema report                     # JSON Schema, draft 2020-12, of `report` with `--format json`
+rankscope tool schema watch                      # of a line of `rankscope watch --format json`
+rankscope tool schema frame                      # tables, columns, dtypes, units and enums of all that is read
 rankscope report dumps/ --format json > job.json
-rankscope schema > report.schema.json && check-jsonschema --schemafile report.schema.json job.json
+rankscope tool schema > report.schema.json && check-jsonschema --schemafile report.schema.json job.json
 ```
 
 The same lie here as files: [report.schema.json](report.schema.json), [watch.schema.json](watch.schema.json) and

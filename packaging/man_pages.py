@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from rankscope import __version__  # noqa: E402 - the sources need not be installed
 from rankscope.cli import rankscope  # noqa: E402
+from rankscope.command_line.group import DefaultGroup  # noqa: E402
 
 AS_IT_STANDS = "\b\n"
 """Mark of click for a paragraph whose lines stay as they are."""
@@ -23,13 +24,20 @@ AS_IT_STANDS = "\b\n"
 
 def pages() -> Iterator[tuple[str, str]]:
     """The pages by file name: one of the program, and one of each command that is not hidden."""
-    context = click.Context(rankscope, info_name="rankscope")
-    opened = click.Context(rankscope.commands["view"], info_name="rankscope")
-    yield "rankscope.1", _page(context, [*opened.command.params, *rankscope.params], "[OPTIONS] PATH...")
-    for name, command in sorted(rankscope.commands.items()):
-        if not command.hidden:
-            own = click.Context(command, info_name=name, parent=context)
-            yield f"rankscope-{name}.1", _page(own, command.params, " ".join(command.collect_usage_pieces(own)))
+    yield from _pages(click.Context(rankscope, info_name="rankscope"))
+
+
+def _pages(context: click.Context) -> Iterator[tuple[str, str]]:
+    """The page of a command, and those of its commands."""
+    command, parameters = context.command, context.command.params
+    synopsis = " ".join(command.collect_usage_pieces(context))
+    if isinstance(command, DefaultGroup):
+        parameters = [*command.commands[command.default].params, *parameters]
+        synopsis = "[OPTIONS] PATH..."
+    yield f"{context.command_path.replace(' ', '-')}.1", _page(context, parameters, synopsis)
+    for name, below in sorted(getattr(command, "commands", {}).items()):
+        if not below.hidden:
+            yield from _pages(click.Context(below, info_name=name, parent=context))
 
 
 def _page(context: click.Context, parameters: list[click.Parameter], synopsis: str) -> str:

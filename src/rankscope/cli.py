@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from rankscope.command_line import acting, judging
-from rankscope.command_line.group import rankscope
+from rankscope.command_line.group import FORMER_NAMES, rankscope
 from rankscope.command_line.judging import DEBUG
 from rankscope.parsers.workers.machine_share import limit_threads
 from rankscope.text.escaping import plain
@@ -71,8 +71,11 @@ def run(args: Sequence[str]) -> int:
 def _command_of(error: click.UsageError, args: Sequence[str]) -> str:
     """The command whose help explains an error; click does not tell it for an option without its value."""
     if error.ctx:
-        return error.ctx.command_path
-    return f"rankscope {args[0]}" if args[:1] and args[0] in rankscope.commands else "rankscope"
+        # the help of a group has the options of the command that needs no name
+        context = error.ctx.parent if error.ctx.command.hidden else error.ctx
+        return context.command_path if context else "rankscope"
+    words = FORMER_NAMES.get(args[0], args[0]).split() if args else []
+    return f"rankscope {words[0]}" if words and words[0] in rankscope.commands else "rankscope"
 
 
 def _about(error: BaseException) -> str:

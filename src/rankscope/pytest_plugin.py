@@ -87,7 +87,7 @@ class NumbersTest:
 
     @staticmethod
     def _judge(words: list[str], *, strict: bool) -> None:
-        """Runs `rankscope numbers` in this process; its report is the message of the failure."""
+        """Runs `rankscope report --only numbers` in this process; its report is the message of the failure."""
         import contextlib
         import io
 

@@ -146,7 +146,7 @@ def test_why_does_not_contradict_the_headline(tmp_path: Path) -> None:
     dataset, analysis = job(tmp_path, HCCL)
     why = explain_rank(dataset, analysis, 5)
     assert "rank 5 gave up waiting" in analysis.verdict and not why.accused
-    assert "the logs show that it was held up: rank 5 gave up waiting" in why.title
+    assert "the logs show that it was blocked: rank 5 gave up waiting" in why.title
 
 
 def test_hosts_are_named_and_none_harms_a_shell(tmp_path: Path) -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from rankscope.analysis import analyse
 from rankscope.analysis.model import Analysis
+from rankscope.cli import rankscope
 from rankscope.commands.source import JobSource
 from rankscope.schema import Dataset
 from tests.report import samples
 
+Commands = Iterator[tuple[str, click.Command]]
+
 Serve = Callable[[Callable[[], tuple[Dataset, Analysis]]], list[JobSource]]
+
+
+def every_command(group: click.Group = rankscope, above: str = "") -> Commands:
+    """Each command with its words, hidden ones too, and not the groups."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", command
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`rankscope mcp`, asked by the client of the official SDK: in this process, and once over real standard input."""
+"""`rankscope tool mcp`, asked by the client of the official SDK: in this process, and once over real standard input."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def server(*arguments: str | Path) -> MCPServer:
     made: list[MCPServer] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MCPServer, "run", lambda self, *_: made.append(self))
-        assert run(["mcp", *map(str, arguments)]) == 0
+        assert run(["tool", "mcp", *map(str, arguments)]) == 0
     return made[0]
 
 
 async def test_it_speaks_over_standard_input_and_output(jobs: Path) -> None:
     environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    command = ["-m", "rankscope", "mcp", str(jobs)]
+    command = ["-m", "rankscope", "tool", "mcp", str(jobs)]
     async with Client(StdioServerParameters(command=sys.executable, args=command, env=environment)) as client:
         assert (await asked(client, "verdict", path="hang"))["culprit_ranks"] == [3]
 
@@ -188,10 +188,10 @@ def test_without_the_sdk_the_extra_is_named(jobs: Path, monkeypatch: pytest.Monk
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
         patch.setattr(sys.stderr, "write", said.append)
-        assert run(["mcp", str(jobs)]) == 2
+        assert run(["tool", "mcp", str(jobs)]) == 2
     assert "pip install 'rankscope[mcp]'" in "".join(said)
 
 
 def test_only_directories_are_served(jobs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["mcp", str(jobs / "logged" / "job.log")]) == 2
+    assert run(["tool", "mcp", str(jobs / "logged" / "job.log")]) == 2
     assert "job.log: not a directory" in capsys.readouterr().err

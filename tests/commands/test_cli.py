@@ -13,12 +13,14 @@ from typing import Any
 import click
 import pytest
 
+import rankscope as rankscope_package
 from rankscope import __version__
 from rankscope.cli import run
-from rankscope.command_line.group import LOADING, PARTS, rankscope
+from rankscope.command_line.group import FORMER_NAMES, LOADING, PARTS, rankscope
 from rankscope.commands import view
 from rankscope.commands.source import JobSource
 from rankscope.kinds.view_kinds import VIEWS
+from tests.commands.conftest import every_command
 from tests.parsers.dumps import job, named
 
 Captured = pytest.CaptureFixture[str]
@@ -181,16 +183,14 @@ def test_the_help_names_each_view() -> None:
     [
         ("export", {"path_map", "ascii_only", "groups", "last"}),
         ("ingest", {"path_map", "ascii_only", "no_cache"}),
-        ("repro", {"path_map", "ascii_only", "ranks", "groups"}),
-        ("fork", {"path_map", "ascii_only"}),
-        ("next", {"path_map"}),
+        ("repro script", {"path_map", "ascii_only", "ranks", "groups"}),
+        ("repro fork", {"path_map", "ascii_only"}),
         ("watch", {"no_cache", *PARTS}),
-        ("memory", {"groups", "last"}),
         ("report", set()),
     ],
 )
 def test_a_command_takes_the_options_of_reading_that_it_uses(command: str, unused: set[str]) -> None:
-    names = {param.name for param in rankscope.commands[command].params}
+    names = {param.name for param in dict(every_command())[command].params}
     assert {"paths", *LOADING, *PARTS, "path_map", "ascii_only"} - names == unused
 
 
@@ -202,3 +202,65 @@ def test_an_option_without_its_value_leads_to_the_help_of_its_command(capsys: Ca
 def test_an_option_that_a_command_does_not_use_is_refused(tmp_path: Path, capsys: Captured) -> None:
     assert run(["ingest", str(tmp_path), "-o", "session", "--ascii"]) == 2
     assert "No such option '--ascii'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("former", FORMER_NAMES)
+def test_a_former_name_goes_on_working_and_says_the_present_one(former: str, capsys: Captured) -> None:
+    assert run([former, "--help"]) == 0
+    told = capsys.readouterr()
+    assert told.err == f"rankscope: `rankscope {former}` is now `rankscope {FORMER_NAMES[former]}`\n"
+    assert told.out.startswith(f"Usage: rankscope {FORMER_NAMES[former].partition(' --')[0]}")
+
+
+def test_no_help_lists_more_than_eleven_commands(capsys: Captured) -> None:
+    assert run(["--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    names = re.findall(r"^  (\w+)", listed, re.MULTILINE)
+    assert {"report", "repro", "config", "tool"} <= set(names) and len(names) <= 11
+    assert not set(names) & {*FORMER_NAMES, "view"}
+
+
+@pytest.mark.parametrize(("word", "command"), [("reprot", "report"), ("wacth", "watch"), ("dif", "diff")])
+def test_a_misspelled_command_is_named(word: str, command: str, tmp_path: Path, capsys: Captured) -> None:
+    assert run([word, str(tmp_path)]) == 2
+    assert f"{word}: no such command or path; did you mean {command}?" in capsys.readouterr().err
+
+
+def test_a_path_that_nearly_spells_a_command_is_opened(hang: list[JobSource]) -> None:
+    Path("reports").mkdir()
+    assert run(["reports"]) == 1
+    assert hang[0].paths == ("reports",)
+
+
+def test_errors_name_a_command_that_is_listed(capsys: Captured) -> None:
+    for args, command in ((["--bad"], ""), (["repro", "--bad"], " repro"), (["numbers", "x", "--save"], " report")):
+        assert run(args) == 2
+        assert f"(see rankscope{command} --help)" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_each_section_refuses_options_that_it_would_leave_unread(capsys: Captured) -> None:
+    for args, said in (
+        (["--strict"], "--strict needs --only numbers"),
+        (["--only", "memory", "--why", "1"], "--only memory takes no --why"),
+        (["--only", "next", "-f", "json"], "--only next takes no --format"),
+    ):
+        assert run(["report", "dumps", *args]) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"), [("memory", "torch.cuda.memory._dump_snapshot"), ("numbers", "rankscope.capture")]
+)
+def test_an_empty_directory_is_told_what_the_section_reads(
+    section: str, wanted: str, tmp_path: Path, capsys: Captured
+) -> None:
+    assert run(["report", "--only", section, str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert wanted in told and "TORCH_FR" not in told
+
+
+def test_sentences_name_commands_that_exist() -> None:
+    sources = [path for path in Path(rankscope_package.__file__).parent.rglob("*.py") if path.name != "group.py"]
+    named = {(path.name, name) for path in sources for name in re.findall(r"\brankscope (\w+)", path.read_text())}
+    assert len(named) > 50
+    assert [one for one in named if one[1] in FORMER_NAMES] == []

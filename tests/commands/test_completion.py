@@ -26,7 +26,7 @@ printf '%%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture
 def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the script, a `rankscope` on PATH, and some files."""
-    assert run(["completion", "bash"]) == 0
+    assert run(["tool", "completion", "bash"]) == 0
     (tmp_path / "completion.bash").write_text(capsys.readouterr().out)
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "rankscope"
@@ -53,13 +53,16 @@ def completed(folder: Path, *words: str) -> list[str]:
 @pytest.mark.skipif(not BASH, reason="no bash")
 def test_bash_completes_commands_options_and_paths(folder: Path) -> None:
     commands = completed(folder, "")
-    assert {"report", "watch", "doctor", "completion"} <= set(commands) and "view" not in commands
+    assert {"report", "watch", "doctor", "tool", "repro"} <= set(commands) and "view" not in commands
     assert completed(folder, "de") == ["demo", "demos"]
     assert completed(folder, "d") == ["demo", "diff", "doctor", "demos", "dumps"]
     assert completed(folder, "./du") == ["files: default"]
     assert completed(folder, "report", "du") == ["files: default"]
     assert completed(folder, "report", "dumps", "--wor") == ["--world-size"]
     assert completed(folder, "report", "dumps", "--errors", "") == ["files: default"]
+    assert completed(folder, "tool", "") == ["completion", "mcp", "schema"]
+    assert completed(folder, "repro", "fo") == ["fork"] and completed(folder, "repro", "--det") == ["--determinism"]
+    assert completed(folder, "report", "--only", "n") == ["numbers", "next"]
     assert completed(folder, "report", "--format", "m") == ["markdown"]
 
 
@@ -72,11 +75,11 @@ def test_bash_completes_what_opens_the_screen(folder: Path) -> None:
 
 
 def test_zsh_and_fish_get_a_script_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", "zsh"]) == 0
+    assert run(["tool", "completion", "zsh"]) == 0
     assert capsys.readouterr().out.startswith("#compdef rankscope")
-    assert run(["completion", "fish"]) == 0
+    assert run(["tool", "completion", "fish"]) == 0
     assert "complete --no-files --command rankscope" in capsys.readouterr().out
-    assert run(["completion", "csh"]) == 2
+    assert run(["tool", "completion", "csh"]) == 2
 
 
 def test_completion_loads_nothing_that_is_slow() -> None:

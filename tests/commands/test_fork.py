@@ -1,4 +1,4 @@
-"""`rankscope fork`: settings, delays and a time-out go into the script, and a real run ends and leaves nothing."""
+"""`rankscope repro fork`: settings, delays and time-outs go into the script, a real run ends and leaves nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fork(capsys: pytest.CaptureFixture[str]) -> Fork:
     """Runs the command: its exit code, and all that it prints."""
 
     def told(*args: str) -> tuple[int, str]:
-        code = run(["fork", str(JOB), *args])
+        code = run(["repro", "fork", str(JOB), *args])
         return code, "\n".join(capsys.readouterr())
 
     return told

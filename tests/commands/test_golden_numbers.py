@@ -1,4 +1,4 @@
-"""`rankscope numbers --save`, `--reference GOLDEN` and `--update`: tolerance, sizes, hostile files."""
+"""`rankscope report --only numbers --save`, `--reference GOLDEN` and `--update`: tolerance, sizes, hostile files."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def model(
 
 def test_a_golden_file_without_tolerance_wants_equal_bits(tmp_path: Path, capsys: Captured) -> None:
     golden = str(tmp_path / "golden.json")
-    assert run(["numbers", model(tmp_path / "a"), "--save", golden]) == 0
+    assert run(["report", "--only", "numbers", model(tmp_path / "a"), "--save", golden]) == 0
     out = capsys.readouterr().out
     assert out.startswith("NUMBERS OK: ") and f"{golden}: 24 tensors, 0.00 MB, bits must be equal" in out
-    assert run(["numbers", model(tmp_path / "b"), "--reference", golden, "--strict"]) == 0
+    assert run(["report", "--only", "numbers", model(tmp_path / "b"), "--reference", golden, "--strict"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("NUMBERS OK: ") and "needs a reference" not in out
-    assert run(["numbers", model(tmp_path / "c", noise=1e-6), "--reference", golden]) == 1
+    assert run(["report", "--only", "numbers", model(tmp_path / "c", noise=1e-6), "--reference", golden]) == 1
     assert capsys.readouterr().out.startswith(
         "SUSPECT: ranks 0,1 first differ from the reference in the output of layers.0"
     )
@@ -60,7 +60,7 @@ def test_a_golden_file_without_tolerance_wants_equal_bits(tmp_path: Path, capsys
 
 def test_perturbed_runs_give_the_tolerance_of_each_kind(tmp_path: Path, capsys: Captured) -> None:
     golden = tmp_path / "golden.json"
-    words = ["numbers", model(tmp_path / "a"), "--save", str(golden)]
+    words = ["report", "--only", "numbers", model(tmp_path / "a"), "--save", str(golden)]
     for seed in range(1, 4):
         words += ["--perturbed", model(tmp_path / f"p{seed}", noise=seed * 1e-6)]
     assert run(words) == 0 and "tolerance of 3 perturbed runs" in capsys.readouterr().out
@@ -71,10 +71,25 @@ def test_perturbed_runs_give_the_tolerance_of_each_kind(tmp_path: Path, capsys: 
         "gradient out f32",
         "parameter in f32",
     }
-    assert run(["numbers", model(tmp_path / "b", noise=2e-6), "--reference", str(golden), "--strict"]) == 0
+    assert (
+        run(["report", "--only", "numbers", model(tmp_path / "b", noise=2e-6), "--reference", str(golden), "--strict"])
+        == 0
+    )
     capsys.readouterr()
     assert (
-        run(["numbers", model(tmp_path / "c", noise=1e-6, factor=1.001), "--reference", str(golden), "-f", "json"]) == 1
+        run(
+            [
+                "report",
+                "--only",
+                "numbers",
+                model(tmp_path / "c", noise=1e-6, factor=1.001),
+                "--reference",
+                str(golden),
+                "-f",
+                "json",
+            ]
+        )
+        == 1
     )
     told = json.loads(capsys.readouterr().out)
     (finding,) = (one for one in told["findings"] if one["root_cause"])
@@ -85,14 +100,14 @@ def test_perturbed_runs_give_the_tolerance_of_each_kind(tmp_path: Path, capsys: 
 def test_an_update_keeps_the_tolerance(tmp_path: Path, capsys: Captured) -> None:
     golden, perturbed = str(tmp_path / "golden.json"), model(tmp_path / "p", noise=1e-6)
     other = model(tmp_path / "b", factor=2.0)
-    assert run(["numbers", model(tmp_path / "a"), "--save", golden, "--perturbed", perturbed]) == 0
+    assert run(["report", "--only", "numbers", model(tmp_path / "a"), "--save", golden, "--perturbed", perturbed]) == 0
     before = json.loads(Path(golden).read_text())
-    assert run(["numbers", other, "--reference", golden]) == 1
-    assert run(["numbers", other, "--reference", golden, "--update"]) == 0
+    assert run(["report", "--only", "numbers", other, "--reference", golden]) == 1
+    assert run(["report", "--only", "numbers", other, "--reference", golden, "--update"]) == 0
     assert "2 of 24 tensors differ from before" in capsys.readouterr().out
     after = json.loads(Path(golden).read_text())
     assert after["tolerance"] == before["tolerance"] != {} and after["tensors"] != before["tensors"]
-    assert run(["numbers", other, "--reference", golden]) == 0
+    assert run(["report", "--only", "numbers", other, "--reference", golden]) == 0
 
 
 def test_collectives_alone_make_a_golden_file(tmp_path: Path, capsys: Captured) -> None:
@@ -103,10 +118,10 @@ def test_collectives_alone_make_a_golden_file(tmp_path: Path, capsys: Captured) 
     run_directory, golden = tmp_path / "run", str(tmp_path / "golden.json")
     run_directory.mkdir()
     job.write(run_directory)
-    assert run(["numbers", str(run_directory), "--save", golden]) == 0
+    assert run(["report", "--only", "numbers", str(run_directory), "--save", golden]) == 0
     # outputs of all members are one line
     assert len(json.loads(Path(golden).read_text())["tensors"]) == 4 + 1 + 2 + 1
-    assert run(["numbers", str(run_directory), "--reference", golden, "--strict"]) == 0
+    assert run(["report", "--only", "numbers", str(run_directory), "--reference", golden, "--strict"]) == 0
     assert "12 tensors compared rank by rank: 12 are equal bit for bit" in capsys.readouterr().out
 
 
@@ -116,16 +131,19 @@ def test_a_wrong_run_and_other_layouts_are_refused(tmp_path: Path, capsys: Captu
     job.all_reduce("dp", [np.ones((5, 5))] * 3, spoil=lambda outs, _: outs[1].__setitem__((0, 0), 9))
     (tmp_path / "wrong").mkdir()
     job.write(tmp_path / "wrong")
-    assert run(["numbers", str(tmp_path / "wrong"), "--save", golden]) == 2
+    assert run(["report", "--only", "numbers", str(tmp_path / "wrong"), "--save", golden]) == 2
     assert "not saved, for the run is wrong: rank 1 holds another result" in capsys.readouterr().err
-    assert run(["numbers", good, "--save", golden]) == 0
-    assert run(["numbers", good, "--save", golden]) == 2 and "already exists" in capsys.readouterr().err
-    assert run(["numbers", model(tmp_path / "three", ranks=3), "--reference", golden]) == 2
+    assert run(["report", "--only", "numbers", good, "--save", golden]) == 0
+    assert (
+        run(["report", "--only", "numbers", good, "--save", golden]) == 2
+        and "already exists" in capsys.readouterr().err
+    )
+    assert run(["report", "--only", "numbers", model(tmp_path / "three", ranks=3), "--reference", golden]) == 2
     assert "golden.json: it holds 2 ranks, and the run has 3" in capsys.readouterr().err
-    assert run(["numbers", model(tmp_path / "wide", wide=16), "--reference", golden]) == 2
+    assert run(["report", "--only", "numbers", model(tmp_path / "wide", wide=16), "--reference", golden]) == 2
     assert "its tensors have other shapes" in capsys.readouterr().err
     for words in (["--save", golden, "--reference", good], ["--update"], ["--reference", golden, "--perturbed", good]):
-        assert run(["numbers", good, *words]) == 2
+        assert run(["report", "--only", "numbers", good, *words]) == 2
 
 
 _TENSOR: list[Any] = [[0, 1], 0, "forward", "layers.0", "out0", 0, "f32", [2, 2], "0" * 16, 1.0, "", [], {}]
@@ -150,26 +168,28 @@ def test_a_hostile_golden_file_gets_a_clear_message(
 ) -> None:
     file = {"rankscope_golden": 1, "perturbed": 0, "tolerance": {}, "groups": [], "tensors": [_TENSOR], **change}
     (tmp_path / "golden.json").write_text(json.dumps(file, separators=(",", ":")))
-    assert run(["numbers", model(tmp_path / "a"), "--reference", str(tmp_path / "golden.json")]) == 2
+    assert (
+        run(["report", "--only", "numbers", model(tmp_path / "a"), "--reference", str(tmp_path / "golden.json")]) == 2
+    )
     error = capsys.readouterr().err
     assert "golden.json: " in error and message in error and "\x1b" not in error
 
 
 def test_what_is_cut_off_or_no_golden_file_is_told(tmp_path: Path, capsys: Captured) -> None:
     golden, good = tmp_path / "golden.json", model(tmp_path / "a")
-    run(["numbers", good, "--save", str(golden)])
+    run(["report", "--only", "numbers", good, "--save", str(golden)])
     content = golden.read_bytes()
     golden.write_bytes(content[: len(content) // 2])
-    assert run(["numbers", good, "--reference", str(golden)]) == 2
+    assert run(["report", "--only", "numbers", good, "--reference", str(golden)]) == 2
     assert "golden.json: a golden file that cannot be read" in capsys.readouterr().err
     golden.write_text("{}")
-    assert run(["numbers", good, "--reference", str(golden)]) == 2
+    assert run(["report", "--only", "numbers", good, "--reference", str(golden)]) == 2
     assert "golden.json: no golden file" in capsys.readouterr().err
 
 
 def test_samples_keep_their_bits(tmp_path: Path) -> None:
     golden = tmp_path / "golden.json"
-    run(["numbers", model(tmp_path / "a"), "--save", str(golden)])
+    run(["report", "--only", "numbers", model(tmp_path / "a"), "--save", str(golden)])
     read = decode_golden(golden.read_bytes(), "golden").dataset.tensors
     assert read["held"].bitwise_and() == 0b1111110000 and read["samples"].bin.size().unique().to_list() == [24]
     assert read["hash"].null_count() == 0 and read.height == 24

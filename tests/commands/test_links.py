@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from rankscope.cli import rankscope, run
+from rankscope.cli import run
 from rankscope.commands.output import default_output, export_directory
 from rankscope.commands.stacks import _from_cards
 from rankscope.sessions.manifest import Manifest, read_manifest
 from rankscope.watching.observer import FileObserver
+from tests.commands.conftest import every_command
 from tests.parsers.dumps import Recorder, job
 
 Captured = pytest.CaptureFixture[str]
@@ -113,11 +114,11 @@ def test_a_foreign_log_is_no_verdict(tmp_path: Path, capsys: Captured) -> None:
 
 def test_one_option_for_every_command_that_reads_paths() -> None:
     having = {
-        name for name, command in rankscope.commands.items()
+        name for name, command in every_command()
         if any("--follow-links" in option.opts for option in command.params)
     }  # fmt: skip
     assert having == {
-        "view", "report", "watch", "next", "numbers", "memory", "diff", "stacks", "export", "ingest", "repro", "fork"
+        "view", "report", "watch", "diff", "stacks", "export", "ingest", "repro script", "repro fork"
     }  # fmt: skip
 
 
@@ -160,19 +161,19 @@ def test_a_card_of_the_capture_that_leads_out_is_no_process(tmp_path: Path) -> N
 
 
 def test_exports_never_go_into_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     read, below, beside = tmp_path / "dumps", tmp_path / "dumps" / "node0", tmp_path / "work"
     below.mkdir(parents=True)
     beside.mkdir()
     for recorder in stuck_job(4, missing=2):
         (below / f"rank_{recorder.rank}").write_bytes(recorder.pickle())
-    own = tmp_path / "home" / "rankscope" / "exports"
+    home = tmp_path / "home" / "rankscope"
     (beside / "alias").symlink_to(read)
     for here, path in ((read, "."), (read, str(read)), (below, ".."), (below, str(beside / "alias"))):
         monkeypatch.chdir(here)
-        assert export_directory((path,)) == own and own.is_dir()
-        assert run(["repro", path]) == 2
-        assert "repro.py: the working directory is being read; name another place with -o" in capsys.readouterr().err
+        assert export_directory((path,)) == home and home.is_dir()
+        assert run(["repro", path, "--force"]) == 0
+        assert capsys.readouterr().err.startswith(f"{home}/repro.py: ")
     monkeypatch.chdir(beside)
     assert export_directory((str(read),)) == beside
     assert default_output("repro.py", (str(read),)) == "repro.py"

@@ -17,7 +17,7 @@ import click
 import numpy as np
 import pytest
 
-from rankscope.cli import rankscope, run
+from rankscope.cli import run
 from rankscope.commands import view
 from rankscope.commands.agent_tools import AgentTools
 from rankscope.commands.kept_jobs import KeptJobs, PathError
@@ -32,6 +32,7 @@ from rankscope.schema.tables import TABLES
 from rankscope.tui.controllers.exports import copied_text
 from rankscope.tui.selection import Selection
 from rankscope.watching.update import FollowProgress, JobUpdate
+from tests.commands.conftest import every_command
 from tests.features.stacks.py_spy.dumps import process
 from tests.features.traces.read.documents import about, all_reduce, document
 from tests.memory_writer import GIB, _snapshot, sample_file
@@ -200,7 +201,7 @@ class Outputs:
         out = self.folder / f"out-{name}-{redact}"
         out.mkdir(exist_ok=True)
         words = [one.format(job=self.job, out=out) for one in arguments]
-        run([name, *words, "--redact" if redact else "--no-redact"])
+        run([*name.split(), *words, "--redact" if redact else "--no-redact"])
         shown = capsys.readouterr()
         written = [_text(path) for path in sorted(out.rglob("*")) if path.is_file()]
         return "\n".join([shown.out, shown.err.replace(str(out), ""), *written])
@@ -219,26 +220,27 @@ READING = ["{job}", "--no-cache", "--jobs", "1"]
 RUNS: dict[str, list[list[str]]] = {
     "view": [READING],
     "report": [[*READING, "-f", form, "--why", "3"] for form in ("text", "markdown", "html", "json")],
-    "next": [READING],
-    "numbers": [[*READING, "-f", form] for form in ("text", "markdown", "html", "json")],
-    "memory": [[*READING, "-f", form] for form in ("text", "markdown", "html", "json")],
+    "report --only next": [READING],
+    "report --only numbers": [[*READING, "-f", form] for form in ("text", "markdown", "html", "json")],
+    "report --only memory": [[*READING, "-f", form] for form in ("text", "markdown", "html", "json")],
     "diff": [
         ["{job}", "{job}/apollo-llm", "--no-cache", "--jobs", "1", "-f", form]
         for form in ("text", "markdown", "json", "html")
     ],
     "export": [[*READING, "-o", "{out}/merged.json.gz"]],
-    "repro": [
+    "repro script": [
         [*READING, "-o", "{out}/repro.py"], [*READING, "--format", "chakra", "-o", "{out}/chakra"],
         [*READING, "--format", "param", "-o", "{out}/param"], [*READING, "--determinism", "-o", "{out}/determinism.py"],
     ],
-    "fork": [[*READING, "-o", "{out}/fork.py"], [*READING, "--fill", "3"]],
+    "repro fork": [[*READING, "-o", "{out}/fork.py"], [*READING, "--fill", "3"]],
     "stacks": [["{job}", "--export", "{out}/a.json"], ["{job}", "--export", "{out}/a.folded"]],
     "ingest": [["{job}", "-o", "{out}/session"]],
 }  # fmt: skip
 """Command lines of every command that reads a job."""
-ELSEWHERE = {"watch", "mcp"}
+COMMANDS = {name.partition(" --")[0] for name in RUNS}
+ELSEWHERE = {"watch", "tool mcp"}
 """Commands that wait for somebody: what they show is asked of their parts below."""
-OF_THIS_MACHINE = {"doctor", "demo", "completion", "schema"}
+OF_THIS_MACHINE = {"doctor", "demo", "config", "tool completion", "tool schema"}
 """Commands that read no job of somebody."""
 
 
@@ -250,10 +252,10 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
 
 
 def test_every_command_is_searched() -> None:
-    assert set(rankscope.commands) == {*RUNS, *ELSEWHERE, *OF_THIS_MACHINE}
-    for name, command in rankscope.commands.items():
+    assert {name for name, _ in every_command()} == {*COMMANDS, *ELSEWHERE, *OF_THIS_MACHINE}
+    for name, command in every_command():
         told = {option for one in command.params if isinstance(one, click.Option) for option in one.opts}
-        assert ("--redact" in told) == (name not in {"completion", "schema"}), name
+        assert ("--redact" in told) == (name not in {"config", "tool completion", "tool schema"}), name
 
 
 def left(text: str) -> list[str]:
@@ -366,7 +368,10 @@ def test_of_what_waits_for_somebody(part: str, outputs: Outputs, tmp_path: Path)
 
 def test_every_name_of_every_input_is_shown_somewhere(outputs: Outputs, capsys: pytest.CaptureFixture[str]) -> None:
     """Else the search above would prove nothing of it."""
-    shown = [outputs.of(name, RUNS[name][-1], False, capsys) for name in ("report", "memory", "numbers")]
+    shown = [
+        outputs.of(name, RUNS[name][-1], False, capsys)
+        for name in ("report", "report --only memory", "report --only numbers")
+    ]
     shown += [outputs.of("stacks", ["{job}", "--export", "{out}/every.json", "--force"], False, capsys)]
     shown += [outputs.of("export", [*READING, "-o", "{out}/every.json", "--force"], False, capsys)]
     shown += agent_texts(outputs, None, outputs.folder)

@@ -77,7 +77,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "command",
     [
         "report -f text", "report -f markdown", "report -f json", "report -f html", "report -f json --redact",
-        "report --why 0", "next", "repro -o -", "diff -f text", "diff -f markdown", "diff -f json", "diff -f html",
+        "report --why 0", "report --only next", "repro -o -", "diff -f text",
+        "diff -f markdown", "diff -f json", "diff -f html",
     ],
 )  # fmt: skip
 def test_no_output_holds_a_secret(planted: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ NOT_RUN = {
     r"^rankscope demo": "starts a real job; tests/commands/test_demo.py",
     r"^rankscope stacks": "looks at running ranks, or needs their recording; tests/commands/test_stacks.py",
     r"^rankscope http": "needs a server of torch; tests/commands/test_remote.py",
-    r"^rankscope mcp": "serves until its client goes; tests/commands/test_agent_server.py",
+    r"^rankscope tool mcp": "serves until its client goes; tests/commands/test_agent_server.py",
     r"\| rankscope -$": "reads standard input; tests/commands/test_given_files.py",
     r"^srun ": "needs Slurm; tests/sessions",
     r" --run\b": "starts a process for each rank; tests/commands/test_fork.py, tests/jobs",

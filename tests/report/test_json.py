@@ -20,7 +20,7 @@ FINDING_KEYS = [
 def test_keys_stand_in_their_order() -> None:
     report = orjson.loads(render_json(*samples.hang()))
     assert list(report) == [
-        "schema", "tool", "verdict", "status", "world_size", "ranks", "inputs", "findings", "mesh", "why",
+        "schema", "tool", "verdict", "headline", "status", "world_size", "ranks", "inputs", "findings", "mesh", "why",
         "messages", "more_messages", "settings", "traces",
     ]  # fmt: skip
     assert report["why"] == []

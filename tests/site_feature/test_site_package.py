@@ -56,7 +56,7 @@ def test_what_it_finds_is_escaped_and_redacted(job: Path, capsys: Captured, form
 
 @pytest.mark.usefixtures("installed")
 def test_the_schema_of_the_report_knows_its_kinds(capsys: Captured) -> None:
-    run(["schema", "report"])
+    run(["tool", "schema", "report"])
     parts = json.loads(capsys.readouterr().out)["$defs"]
     kinds = {name: parts[name]["properties"]["kind"]["enum"] for name in ("FindingObject", "InputObject")}
     assert "link-flapped" in kinds["FindingObject"] and "fabricwatch" in kinds["InputObject"]

@@ -111,3 +111,14 @@ def test_brackets_of_prose_stay_outside() -> None:
 def test_code_span_and_block_cannot_be_left() -> None:
     assert code_span("a``b`") == "``` a``b` ```"
     assert code_block(["x", "```", "<b>"]).splitlines() == ["````", "x", "```", "<b>", "````"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("py-spy dump --pid PID (rank 3): what is it doing?", "`py-spy dump --pid PID` (rank 3): what is it doing?"),
+        ("Take stacks: py-spy dump --native, or gdb.", "Take stacks: `py-spy dump --native`, or gdb."),
+    ],
+)
+def test_a_command_stands_in_one_code_span(text: str, shown: str) -> None:
+    assert markdown(text) == shown

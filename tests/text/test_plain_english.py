@@ -22,6 +22,9 @@ RIDDLES = {
     "a passive without its actor": r"\bcan(?:not| ?'t) be told\b|\bis not told\b",
     "a default in words of its own": r"\bWithout it:",
     "a word that nobody says": r"\b(?:anew|nonsense|in consequence|all the same|for whom|is there already)\b",
+    "a phrase that has a shorter one": r"\bcould hold it up|\bare held up\b|but only harm|"
+    r"at the same place by dependency|gives up waiting is a victim|\bcannot prove a standstill|\bBroken as well\b|"
+    r"\bit leaves them out",
     "a plural of one": r"\b1 (?:files|ranks|groups|lines|lanes|dumps)\b",
 }
 """Forbidden patterns in text for users, by what is wrong with it."""

@@ -11,6 +11,8 @@ from rankscope.text.step_commands import command_of, first_command
     ("step", "command"),
     [
         ("py-spy dump --pid 4242 (rank 3 on h7) and 17 (rank 5): what does it do?", "py-spy dump --pid 4242"),
+        ("Run rankscope report --only memory PATH: it lists", "rankscope report --only memory PATH"),
+        ("Run rankscope report --only memory a/b.pickle: it lists", ""),
         ("py-spy dump --native --pid 4711 (rank 3)", "py-spy dump --native --pid 4711"),
         ("py-spy dump --native of the engine", "rankscope stacks -o dumps"),
         ("Take stacks of all its threads: py-spy dump --native, or gdb.", "rankscope stacks -o dumps"),

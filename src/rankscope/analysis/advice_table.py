@@ -1,10 +1,10 @@
 """Table of next steps: what to do about a kind of failure, by backend and by what starts the processes.
 
-A row has a sentence for the card of a finding, or lines for the shell of `rankscope next`, or both. Fields in braces
-are filled in from the finding and its lines: `{alloc}` variable of the allocator, `{step}`, `{first}` three steps
-before it, `{pid}`, `{on}` comment with the hosts, `{at}` the same in a sentence, both empty where no host is known,
-`{there}` comment with the address, `{size}` bytes that are reserved and unused, `{into}` directory of
-what is collected.
+A row has a sentence for the card of a finding, or lines for the shell of `report --only next`, or both. Fields in
+braces are filled in from the finding and its lines: `{alloc}` variable of the allocator, `{step}`, `{first}` three
+steps before it, `{pid}`, `{on}` comment with the hosts, `{at}` the same in a sentence, both empty where no host is
+known, `{there}` comment with the address, `{size}` bytes that are reserved and unused, `{into}` directory of what is
+collected.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ ADVICE: tuple[Advice, ...] = (
                 "--cuda-graph-max-bs."),
     Advice(failures=("device-memory",), backends="-hccl -xccl", launchers="-vllm -sglang",
            says="Record who holds the memory: torch.cuda.memory._record_memory_history() at the start, and "
-                "torch.cuda.memory._dump_snapshot('oom.pickle') where the error is caught; rankscope memory "
-                "oom.pickle.",
+                "torch.cuda.memory._dump_snapshot('oom.pickle') where the error is caught; rankscope report "
+                "--only memory oom.pickle.",
            command="# in the program: torch.cuda.memory._record_memory_history(max_entries=100000) at its start, and "
                    "where the error is caught\n"
                    "# torch.cuda.memory._dump_snapshot(f\"oom_rank_{{os.environ['RANK']}}.pickle\"); then: rankscope "
-                   "memory oom_rank_*.pickle"),
+                   "report --only memory oom_rank_*.pickle"),
     Advice(failures=("device-memory",), backends="hccl",
            says="Record who holds the memory: torch_npu.npu.memory._record_memory_history() at the start, and "
                 "torch_npu.npu.memory._dump_snapshot('oom.pickle') where the error is caught."),
@@ -124,8 +124,8 @@ ADVICE: tuple[Advice, ...] = (
     # numbers
     Advice(failures=("not-finite",), needs="step", launchers="-vllm -sglang -deepspeed -accelerate -slurm -mpirun -ray",
            says="Record the tensors of the steps before it, which name the module and the rank where it begins: start "
-                "the program through rankscope.capture with --numbers steps={first}-{step} (rankscope next writes the "
-                "line); then rankscope numbers dumps."),
+                "the program through rankscope.capture with --numbers steps={first}-{step} (rankscope report --only "
+                "next writes the line); then rankscope report --only numbers dumps."),
     Advice(failures=("not-finite",),
            says="Let autograd name the operation: torch.autograd.set_detect_anomaly(True) in the steps before it, from "
                 "the last checkpoint.",

@@ -211,7 +211,7 @@ def memory_snapshots(facts: Facts, _: bool) -> list[Finding]:
     evidence = tuple(Evidence(_held_text(row), rank=row["rank"]) for row in rows)
     count = held["file"].n_unique()
     text = "They tell who holds the memory of a device, and nothing of collectives."
-    steps = ("Run rankscope memory PATH: it lists the places of the program that hold most.",)
+    steps = ("Run rankscope report --only memory PATH: it lists the places of the program that hold most.",)
     title = f"{plural(count, 'memory snapshot')}{whose}"
     return [_note("memory-snapshot", title, text, evidence=evidence, steps=steps)]
 

@@ -23,8 +23,7 @@ from rankscope.text.wording import duration, plural, ranks_text
 MOST_WITNESSES = 3
 """Most quoted records of other ranks."""
 ABSENCE_RULE = (
-    "others wait in a collective that it never issued, and it has nothing pending that could hold it up: the "
-    "chain of waits ends there"
+    "others wait in a collective that it never issued, and it waits for nothing: the chain of waits ends there"
 )
 SKIP_RULE = "it never issued the collective that others wait in, but issued a later one: it left that one out"
 LEFT_OUT_RULE = (
@@ -160,7 +159,7 @@ def _company(view: RankView, cause: Finding | None) -> str:
         return f", and these {'dumps' if view.has_dumps else 'logs'} do not show why"
     if cause.kind == "stuck-in-collective" and cause.group is not None and view.rank in cause.group.ranks:
         return ", as all members do"
-    return f", held up by {cause.id} {cause.kind}"
+    return f", blocked by {cause.id} {cause.kind}"
 
 
 def _unseen(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
@@ -190,7 +189,7 @@ def _told_by_logs(view: RankView, analysis: Analysis) -> str:
     has_lines = bool((view.dataset.messages["rank"] == view.rank).any())
     holding = next((f for f in analysis.findings if view.rank in f.waiting_ranks), None)
     if holding is not None and (has_lines or (not view.seen and not view.groups)):
-        return f"the logs show that it was held up: {holding.title}"
+        return f"the logs show that it was blocked: {holding.title}"
     topic = next((f for f in analysis.findings if view.rank in f.about), None)
     if topic is not None and has_lines:
         return f"it is no failure, but it is among those of {topic.id}: {topic.title}"
@@ -210,7 +209,7 @@ def _waits(view: RankView, analysis: Analysis, cause: Finding | None) -> Iterato
         yield Reason("root", Evidence(f"nobody is accused: {analysis.verdict}"))
         return
     held = view.rank in cause.waiting_ranks
-    verb = ("it ends there" if steps else "it is held up") if held else "the cause is elsewhere"
+    verb = ("it ends there" if steps else "it is blocked") if held else "the cause is elsewhere"
     verb = "it is in question" if view.rank in cause.candidates else verb
     yield Reason("root", Evidence(f"{verb}: {cause.id} {cause.kind}: {cause.title}"))
 
@@ -312,7 +311,7 @@ def _diverges(view: RankView, divergence: Divergence) -> str:
             return f"it never issued {place}"
         head = view.pending.row(0, named=True)
         where = label_of(view.dataset, head["group"])
-        return f"it never issued {place}: {operation_name(head)} of {where} is pending and holds it up"
+        return f"it never issued {place}: {operation_name(head)} of {where} is pending and blocks it"
     if view.seen and view.rank in divergence.unknown:
         return f"its dump does not show whether it issued {place}, so the gap is not held against it"
     return ""

@@ -22,7 +22,7 @@ from rankscope.analysis.replicas import signature
 from rankscope.analysis.sink_rules import SinkRules, absent_reason
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Frame
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import plural, wait_text
 
 MOST_WITNESSES = 3
 """Most waiting ranks whose records are quoted as evidence."""
@@ -354,7 +354,7 @@ def find_consequences(facts: Facts, divergences: tuple[Divergence, ...], cause: 
                 kind="missing-rank",
                 severity="info",
                 title=f"{groups} blocked by this",
-                explanation=f"{ranks_text(waiting)}: waiting there for ranks that are held up themselves.",
+                explanation=f"{wait_text(waiting)} there for ranks that are blocked too.",
                 caused_by=cause,
                 waiting_ranks=waiting,
                 blast_radius=len(waiting),

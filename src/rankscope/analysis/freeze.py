@@ -95,7 +95,7 @@ def _weigh(facts: Facts) -> Freeze:
     if facts.dataset.ops.select((IS_PENDING & by_watchdog).any()).item():
         return Freeze(True, still, needed, "a watchdog gave up an operation", proven=True)
     if still is None:
-        return Freeze(None, None, needed, "file times cannot prove a standstill")
+        return Freeze(None, None, needed, "file times do not prove that the job had stopped")
     proven = _timed_out(facts, own=True)
     if still > needed and (proven or interval_ns(facts.dataset) is None):
         return Freeze(

@@ -158,8 +158,9 @@ class SinkRules:
             focus=focus,
             title=f"{ranks_text(idle)} never issued {label}",
             explanation=(
-                f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it, with "
-                "nothing pending that could hold it up: the host is stuck outside of communication, or left the loop."
+                f"{wait_text(focus.waiting())} in {label}; {ranks_text(idle)} never issued it, "
+                f"and {'waits' if len(idle) == 1 else 'wait'} for nothing: the host is stuck outside of communication, "
+                "or left the loop."
             ),
             notes=dict.fromkeys(idle, "has nothing pending: its host is not waiting for any operation"),
             next_steps=host_steps(

@@ -128,7 +128,7 @@ def _without_dumps(scene: Scene, findings: Sequence[Finding]) -> str:
         shown = "rankscope stacks PATH shows what each rank does" if noted is None else noted.title
         return f"only stacks over time were found: {shown}"
     if dataset.snapshots.height:
-        return "only memory snapshots were found: rankscope memory PATH shows what each rank holds"
+        return "only memory snapshots were found: rankscope report --only memory PATH shows what each rank holds"
     if not looked and not (logs := _compiler_logs(dataset)).is_empty():
         return _of_compiler_logs(dataset, logs, [])
     return "only stacks were found, and their ranks are not known" if looked else "no dump could be read"

@@ -64,6 +64,8 @@ class LoadOptions:
     """Names or descriptions of the groups whose history is read; empty for all."""
     last: int | None = None
     """Number of the last entries of each dump to read; None for all."""
+    wanted: str = ""
+    """What the error asks for if there is nothing to read; empty for dumps, logs, stacks and traces."""
     memory: int | None = None
     """Bytes that the entries of dumps may take; None for a share of what the machine lends."""
 
@@ -190,7 +192,7 @@ def assemble_sources(sources: Sequence[SourceFile], root: str, options: LoadOpti
     from rankscope.assemble.sources import empty_reason
 
     if not any(source.tells for source in sources):
-        raise InputError(empty_reason(root, sources))
+        raise InputError(empty_reason(root, sources, options.wanted))
     errors = None if options.errors is None else str(options.errors.resolve())
     pattern = pattern_of(options.rank_from)
     try:

@@ -25,10 +25,11 @@ from rankscope.parsers.members import GroupConfig
 from rankscope.parsers.sidecar import Sidecar
 from rankscope.text.wording import links_out, plural
 
-_WANTED = (
+WANTED = (
     "rankscope reads flight recorder dumps (PyTorch writes them to TORCH_FR_DUMP_TEMP_FILE), logs, py-spy dumps and "
     "profiler traces"
 )
+"""What is asked for where nothing can be read."""
 _MOST_REASONS = 5
 _OWN_TABLES = (
     "dump", "directory", "tag", "place_named", "libraries", "span", "candidates", "threads", "highest",
@@ -249,10 +250,11 @@ def common_members(values: list[str]) -> str:
     return min(counts, key=lambda v: (-counts[v], v)) if counts else ""
 
 
-def empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
-    """The reason why there is nothing to show, with the first problems."""
+def empty_reason(root: str, sources: Sequence[SourceFile], wanted: str = "") -> str:
+    """The reason why there is nothing to show, with the first problems, and what is `wanted`."""
+    wanted = wanted or WANTED
     if not sources:
-        return f"{printable_text(root)}: no files; {_WANTED}"
+        return f"{printable_text(root)}: no files; {wanted}"
     links = [s for s in sources if INPUTS[s.kind].leads_out]
     if links and len(links) == len(sources):
         first = "; ".join(f"{s.shown}: {s.problem}" for s in links[:_MOST_REASONS])
@@ -264,7 +266,7 @@ def empty_reason(root: str, sources: Sequence[SourceFile]) -> str:
     reasons = [f"{s.shown}: {_problem(root, s)}" for s in told[:_MOST_REASONS]]
     more = f" and {len(sources) - len(reasons):,} more" if len(sources) > len(reasons) else ""
     looked = f"{plural(len(sources), 'file')} ({'; '.join(reasons)}{more})"
-    return f"{printable_text(root)}: no dump, stack, log or trace in {looked}{left_out}; {_WANTED}"
+    return f"{printable_text(root)}: no dump, stack, log or trace in {looked}{left_out}; {wanted}"
 
 
 def _problem(root: str, source: SourceFile) -> str:

@@ -1,4 +1,4 @@
-"""Commands that make something: stacks, scripts, merged traces, a job that breaks, schemas, a completion."""
+"""Commands that make something: stacks, scripts, merged traces, a job that breaks, what other programs need."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from rankscope.command_line.group import job_source, rankscope, redaction_of
+from rankscope.command_line.group import DefaultGroup, job_source, rankscope, redaction_of
 from rankscope.commands import source_options
 
 SCENARIOS = ("skip", "mismatch", "straggler", "order-deadlock", "slow", "wrong-gradient")
@@ -104,17 +104,23 @@ def ingest(**options: Any) -> int:
     return run(job_source(options.pop("paths"), options), **options)
 
 
-@rankscope.command()
-@source_options.reads_files_for_others
-@source_options.keeps_reads
-@source_options.replays
-def repro(**options: Any) -> int:
+@rankscope.group(cls=DefaultGroup, default="script")
+def repro() -> None:
     """Writes a script that replays what each rank issued around the failure.
 
     PATH is a directory of dumps; without any, of logs of every collective, or of traces. The script needs only torch:
     it hangs where the job hung, on a few CPU cores.
     With --determinism it repeats the job's reductions instead, and tells which settings repeat them bit for bit.
+    `repro fork` changes one thing and tells whether the job still hangs.
     """
+
+
+@repro.command(hidden=True)
+@source_options.reads_files_for_others
+@source_options.keeps_reads
+@source_options.replays
+def script(**options: Any) -> int:
+    """Writes the script."""
     from rankscope.commands.repro import ReplayForm, ReplayRun, run
 
     source, times = job_source(options.pop("paths"), options), options.pop("determinism")
@@ -128,7 +134,7 @@ def repro(**options: Any) -> int:
     return run(source, how=how, what=what, **options)
 
 
-@rankscope.command()
+@repro.command()
 @source_options.reads_files_for_others
 @source_options.keeps_reads
 @source_options.reads_parts
@@ -149,14 +155,33 @@ def fork(**options: Any) -> int:
 
 
 @rankscope.command()
+def config() -> int:
+    """Prints the configuration of the screen, with comments.
+
+    It is read from config.toml in the user's configuration directory. What is printed is such a file:
+
+    \b
+      rankscope config > FILE    (its first line names FILE)
+    """
+    from rankscope.commands.config_file import run
+
+    return run()
+
+
+@rankscope.group()
+def tool() -> None:
+    """Serves other programs: shells, readers of JSON, agents."""
+
+
+@tool.command()
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> int:
     """Prints the script that completes commands, options and paths in a shell.
 
     \b
-    bash  rankscope completion bash > ~/.local/share/bash-completion/completions/rankscope
-    zsh   rankscope completion zsh > ~/.zfunc/_rankscope    (a folder of fpath, before compinit)
-    fish  rankscope completion fish > ~/.config/fish/completions/rankscope.fish
+    bash  rankscope tool completion bash > ~/.local/share/bash-completion/completions/rankscope
+    zsh   rankscope tool completion zsh > ~/.zfunc/_rankscope    (a folder of fpath, before compinit)
+    fish  rankscope tool completion fish > ~/.config/fish/completions/rankscope.fish
     """
     completion_class = get_completion_class(shell)
     if completion_class is None:
@@ -181,7 +206,7 @@ def doctor(**options: Any) -> int:
     return run(redaction=redaction_of(options), **options)
 
 
-@rankscope.command()
+@tool.command()
 @click.argument("name", type=click.Choice(SCHEMAS), default=SCHEMAS[0], metavar="[NAME]")
 def schema(name: str) -> int:
     """Prints the form of what programs read, as JSON.
@@ -197,7 +222,7 @@ def schema(name: str) -> int:
     return run(name)
 
 
-@rankscope.command()
+@tool.command()
 @click.argument("directories", nargs=-1, type=source_options.FILE, required=True, metavar="DIR...")
 @partial(source_options.redacts, by_default=True)
 def mcp(directories: tuple[str, ...], **options: Any) -> int:

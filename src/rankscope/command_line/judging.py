@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,20 @@ DEBUG = "RANKSCOPE_DEBUG"
 _PALETTES = ("none", "8", "16", "256", "true")
 _THEMES = ("dark", "light", "contrast", "ansi")
 _FOLLOWING = ("poll", "freeze_after", "on_freeze", "wait")
+
+
+BESIDE = ("reference", "perturbed", "rename")
+"""Options about recorded numbers beside a trusted run."""
+NUMBERS = (*BESIDE, "save", "update", "strict")
+"""Options about recorded numbers."""
+_REFUSED = {
+    "": NUMBERS,
+    "numbers": ("why",),
+    "memory": ("why", "groups", "last", *NUMBERS),
+    "next": ("why", "form", "path_map", *NUMBERS),
+}
+"""Options that each section of a report does without; "" is the whole report."""
+_SPELLED = {"form": "format", "path_map": "path-map"}
 
 
 def _view_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -46,6 +61,7 @@ def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -
     help="Open a view at the start: findings, logs, groups, stacks, settings, numbers, memory, snapshots, model, mesh, "
     "files, heat, breakdown, path, patterns, gains, collectives, annotations or time.",
 )
+@source_options.beside_reference
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
 @source_options.follows
 @click.option("--bell/--no-bell", default=True, help="Ring the terminal's bell when the job freezes.")
@@ -57,6 +73,15 @@ def view(**options: Any) -> int:
         raise click.UsageError("--poll, --freeze-after, --on-freeze and --wait need --watch")
     if options["watch"] and any(options[name] for name in PARTS):
         raise click.UsageError("--watch reads the whole job: leave out --ranks, --groups and --last")
+    beside = {name: options.pop(name) for name in BESIDE}
+    if any(beside.values()):
+        from rankscope.commands.numbers_report import show
+
+        refused = [name for name in ("watch", "view") if options.pop(name)]
+        if refused:
+            raise click.UsageError(f"--reference, --perturbed and --rename take no --{refused[0]}")
+        given = {name: value for name, value in options.items() if name not in _FOLLOWING}
+        return on_local_paths(show, {**given, **beside}, again=False)
     return on_local_paths(run, _with_follow(options), again=options["watch"])
 
 
@@ -92,62 +117,51 @@ def watch(**options: Any) -> int:
 @click.option(
     "--why", type=click.IntRange(0), multiple=True, metavar="RANK", help="Say why RANK is accused or not; repeatable."
 )
+@click.option("--only", type=click.Choice(("numbers", "memory", "next")), help="Answer this question alone.")
+@source_options.beside_reference
+@source_options.keeps_golden
 def report(**options: Any) -> int:
-    """Prints what was found, as text, Markdown or JSON."""
+    """Prints what was found, as text, Markdown or JSON.
+
+    \b
+    With --only it answers one question:
+      numbers  are the recorded numbers right, and which went wrong first?
+               Exit code 1 also if the run differs from its --reference, and
+               with --strict at any finding
+      memory   who holds the memory of each device, in snapshots of torch?
+               Exit code 0, or 2 without any snapshot
+      next     which commands collect what the verdict lacks? One block for a
+               shell: stacks while the job hangs, variables, a start through
+               rankscope.capture, and how much all of it writes
+    """
+    section = options.pop("only") or ""
+    given = [name for name in _REFUSED[section] if options.pop(name)]
+    if given:
+        option = f"--{_SPELLED.get(given[0], given[0])}"
+        needs = given[0] in NUMBERS and not section
+        raise click.UsageError(f"{option} needs --only numbers" if needs else f"--only {section} takes no {option}")
+    return on_local_paths(_answer(section), options, again=False)
+
+
+def _answer(section: str) -> Callable[..., int]:
+    """The function that prints a section of the report, or with "" the whole one."""
+    if section == "numbers":
+        from rankscope.commands import numbers_report
+
+        return numbers_report.run
+    if section == "memory":
+        from rankscope.commands import memory_report
+
+        return memory_report.run
+    if section == "next":
+        from rankscope.commands import next_steps
+
+        return next_steps.run
     from rankscope.commands.report import log_to_stderr, run
 
     if os.environ.get(DEBUG):
         log_to_stderr()
-    return on_local_paths(run, options, again=False)
-
-
-@rankscope.command(name="next")
-@source_options.reads_files
-@source_options.keeps_reads
-@source_options.shows_text
-@source_options.reads_parts
-def next_steps(**options: Any) -> int:
-    """Prints the commands that collect what the verdict lacks.
-
-    One block for a shell: stacks of the ranks in question while the job hangs, variables for its backend and version of
-    torch, a start through rankscope.capture, and how much all of it writes.
-    """
-    from rankscope.commands.next_steps import run
-
-    return on_local_paths(run, options, again=False)
-
-
-@rankscope.command()
-@source_options.reads_dumps
-@source_options.reads_parts
-@source_options.reports
-@source_options.against_reference
-def numbers(**options: Any) -> int:
-    """Tells whether the recorded numbers are right, and which went wrong first.
-
-    PATH is a directory of numbers_rank_N.jsonl from rankscope.capture. Collectives and replicas are held against what
-    arithmetic allows; with --reference also against another run. Exit codes: as of a report; 1 also if the run differs
-    from its reference, and with --strict at any finding.
-    """
-    from rankscope.commands.numbers_report import run
-
-    return on_local_paths(run, options, again=False)
-
-
-@rankscope.command()
-@source_options.reads_dumps
-@source_options.reads_ranks
-@source_options.reports
-def memory(**options: Any) -> int:
-    """Tells who holds the memory of each device, in snapshots of torch.
-
-    PATH is a snapshot of torch.cuda.memory._dump_snapshot or a directory of them. Of each device: the places of the
-    program that hold most at the peak and at the dump, and what lies free in gaps; of several ranks what one holds
-    alone. Exit codes: 0, or 2 without any snapshot.
-    """
-    from rankscope.commands.memory_report import run
-
-    return on_local_paths(run, options, again=False)
+    return run
 
 
 @rankscope.command(cls=source_options.SidesCommand)

@@ -1,4 +1,4 @@
-"""`rankscope mcp`: answers questions of agents over standard input and output."""
+"""`rankscope tool mcp`: answers questions of agents over standard input and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of `rankscope mcp`: questions about a job, each answered with one JSON object.
+"""The tools of `rankscope tool mcp`: questions about a job, each answered with one JSON object.
 
 Needs the package `mcp`; `agent_server` says so where it is missing.
 """

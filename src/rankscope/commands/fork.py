@@ -1,4 +1,4 @@
-"""`rankscope fork`: the schedule of a job with one change, simulated, written as a script, and run."""
+"""`rankscope repro fork`: the schedule of a job with one change, simulated, written as a script, and run."""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""`rankscope memory`: who holds the memory of each device, in snapshots of torch."""
+"""`rankscope report --only memory`: who holds the memory of each device, in snapshots of torch."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from rankscope.commands.output import ProgressLine, refuse_existing, write_report
 from rankscope.commands.report import Format, format_of
 from rankscope.commands.source import JobSource, nothing_usable, with_local_paths
+
+_WANTED = "torch.cuda.memory._dump_snapshot(FILE) writes a memory snapshot"
 
 
 def run(
@@ -24,10 +28,10 @@ def run(
     source.check()
     refuse_existing(output, force)
     with ProgressLine() as narrator:
-        dataset = source.read(narrator)
+        dataset = replace(source, wanted=_WANTED).read(narrator)
     unread = dataset.files.drop_nulls("problem").select("path", "problem").rows()
     if dataset.snapshots.is_empty():
-        raise nothing_usable(source, dataset, "no memory snapshot; torch.cuda.memory._dump_snapshot(FILE) writes one")
+        raise nothing_usable(source, dataset, f"no memory snapshot; {_WANTED}")
     dataset, _ = with_local_paths(dataset, Analysis("", "unknown"), path_map)
     form = form or format_of(output)
     page = render_snapshots(snapshot_memory(dataset), unread, form, source.redaction is not None)

@@ -1,13 +1,13 @@
-"""`rankscope numbers`: whether recorded numbers are right, alone or against a reference run."""
+"""`rankscope report --only numbers`: whether recorded numbers are right, alone or against a reference run."""
 
 from __future__ import annotations
 
 import gc
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rankscope.schema import Dataset
     from rankscope.tui.options import ProgressLike
 
+_WANTED = "rankscope.capture (--numbers) and msprobe record numbers"
+
 
 def run(
     source: JobSource,
@@ -33,48 +35,77 @@ def run(
     force: bool,
     ascii_only: bool,
     path_map: tuple[tuple[str, str], ...],
-    reference: str | None,
-    perturbed: tuple[str, ...],
-    rename: tuple[str, ...],
+    reference: str | None = None,
+    perturbed: tuple[str, ...] = (),
+    rename: tuple[str, ...] = (),
     save: str | None = None,
     update: bool = False,
     strict: bool = False,
 ) -> int:
-    """Shows the page of numbers on a terminal, else writes the report; 1 if a proof is broken or the runs differ, and
-    with `strict` at any finding on numbers."""
-    if rename and reference is None:
-        raise click.UsageError("--rename needs --reference")
+    """Writes the report; 1 if a proof is broken or the runs differ, and with `strict` at any finding on numbers."""
     if perturbed and reference is None and save is None:
         raise click.UsageError("--perturbed needs --reference or --save")
     if save is not None and reference is not None:
         raise click.UsageError("--save takes no --reference: a golden file is rewritten by --reference GOLDEN --update")
-    golden = None if reference is None else read_golden(reference)
-    if golden is not None and (perturbed or rename):
-        raise click.UsageError("a golden file has its own tolerance and names: --perturbed and --rename need a run")
+    golden, sources, changes = _compared(source, reference, perturbed, rename, save is not None)
     if update and golden is None:
         raise click.UsageError("--update needs --reference with a golden file")
-    changes = tuple(map(_change, rename))
-    source = replace(source, is_compared=reference is not None or save is not None)
-    beside = (None if golden is not None else reference, *perturbed)
-    sources = [source, *(replace(source, paths=(path,), called=()) for path in beside if path)]
-    for one in sources:
-        one.check()
     refuse_existing(output, force)
     if save is not None:
         refuse_existing(save, force)
         return _saved(sources, save, force, strict)
     if golden is not None and reference is not None:
         return _beside_golden(
-            source, golden, reference, _Output(form, output, force, ascii_only), path_map, update, strict
+            sources[0], golden, reference, _Output(form, output, force, ascii_only), path_map, update, strict
         )
-    if form is None and output is None and source.redaction is None and on_terminal():
-        return _exit_code(_shown(sources, rename, path_map, ascii_only), strict)
     with ProgressLine() as narrator:
         dataset, *others = _recorded_runs(sources, narrator)
     dataset, analysis = with_local_paths(dataset, _judged(dataset, others, changes), path_map)
     is_redacted = source.redaction is not None
     write_report(render_report(dataset, analysis, form or format_of(output), ascii_only, is_redacted), output, force)
     return _exit_code(analysis, strict)
+
+
+def show(
+    source: JobSource,
+    *,
+    reference: str | None,
+    perturbed: tuple[str, ...],
+    rename: tuple[str, ...],
+    path_map: tuple[tuple[str, str], ...],
+    **screen: Any,
+) -> int:
+    """Shows the page of numbers beside a reference on a terminal; elsewhere, and beside a golden file, the report.
+
+    `screen` are options of the screen. The exit code is that of `run`.
+    """
+    if perturbed and reference is None:
+        raise click.UsageError("--perturbed needs --reference")
+    golden, sources, changes = _compared(source, reference, perturbed, rename, False)
+    if golden is None and source.redaction is None and on_terminal():
+        return _exit_code(_shown(sources, rename, changes, path_map, screen), False)
+    return run(
+        source, form=None, output=None, force=False, ascii_only=screen["ascii_only"], path_map=path_map,
+        reference=reference, perturbed=perturbed, rename=rename,
+    )  # fmt: skip
+
+
+def _compared(
+    source: JobSource, reference: str | None, perturbed: tuple[str, ...], rename: tuple[str, ...], saves: bool
+) -> tuple[GoldenRun | None, list[JobSource], tuple[NameChange, ...]]:
+    """(golden file that is the reference, run and runs beside it, changes of names); an error if they do not fit."""
+    if rename and reference is None:
+        raise click.UsageError("--rename needs --reference")
+    golden = None if reference is None else read_golden(reference)
+    if golden is not None and (perturbed or rename):
+        raise click.UsageError("a golden file has its own tolerance and names: --perturbed and --rename need a run")
+    changes = tuple(map(_change, rename))
+    source = replace(source, is_compared=reference is not None or saves)
+    beside = (None if golden is not None else reference, *perturbed)
+    sources = [source, *(replace(source, paths=(path,), called=()) for path in beside if path)]
+    for one in sources:
+        one.check()
+    return golden, sources, changes
 
 
 class _Output(NamedTuple):
@@ -182,8 +213,9 @@ def judged_beside_golden(dataset: Dataset, golden: GoldenRun, path: str) -> Anal
 def _shown(
     sources: Sequence[JobSource],
     rename: tuple[str, ...],
+    changes: tuple[NameChange, ...],
     path_map: tuple[tuple[str, str], ...],
-    ascii_only: bool,
+    screen: Mapping[str, Any],
 ) -> Analysis:
     """Shows the page of numbers on the terminal; the runs are read in a thread of the app."""
 
@@ -196,13 +228,12 @@ def _shown(
             gc.freeze()
             gc.enable()
 
-    changes = tuple(map(_change, rename))
     run, *others = sources
-    words = ["numbers", *(run.called or run.paths), "-f", "text"]
+    words = ["report", "--only", "numbers", *(run.called or run.paths)]
     for option, one in zip(("--reference", *("--perturbed" for _ in others)), others, strict=False):
         words += [option, one.title]
     words += [word for text in rename for word in ("--rename", text)]
-    return show_loaded(load, run, shlex.join(words), ascii_only=ascii_only, path_map=path_map, view="numbers")
+    return show_loaded(load, run, shlex.join(words), path_map=path_map, view="numbers", **screen)
 
 
 def _exit_code(analysis: Analysis, strict: bool) -> int:
@@ -234,9 +265,9 @@ def _recorded_runs(sources: Sequence[JobSource], progress: Callable[[LoadStep], 
 
 def _recorded(source: JobSource, progress: Callable[[LoadStep], None]) -> Dataset:
     """The records of one run; ClickException if it has no summaries of tensors."""
-    dataset = source.read(progress)
+    dataset = replace(source, wanted=_WANTED).read(progress)
     if not dataset.has_tensors:
-        raise nothing_usable(source, dataset, "no numbers; rankscope.capture and msprobe record them")
+        raise nothing_usable(source, dataset, f"no numbers; {_WANTED}")
     return dataset
 
 

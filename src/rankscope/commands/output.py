@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Self
 
 import click
-from platformdirs import user_data_path
 
 from rankscope.commands.source import LoadStep
 from rankscope.parsers.file_access import is_directory, lies_in
@@ -38,24 +37,26 @@ def write_report(content: bytes, output: str | None, force: bool) -> None:
 
 # Files without a place of the user's go to the working directory, but never into what is looked at.
 
+EXPORTS = "rankscope"
+"""The directory of such files in the user's home, for those that would go into what is looked at."""
+
 
 def export_directory(paths: Sequence[str]) -> Path:
-    """The directory of exports of the screen: the working directory, or the user's own if that is being read."""
+    """The directory of exports: the working directory, or ~/rankscope, which is made, if that is being read."""
     here = Path.cwd()
     if not _is_read(here, paths):
         return here
-    own = user_data_path("rankscope") / "exports"
+    home = Path.home() / EXPORTS
     # where it cannot be made, the first export says why
     with contextlib.suppress(OSError):
-        own.mkdir(parents=True, exist_ok=True)
-    return own
+        home.mkdir(parents=True, exist_ok=True)
+    return home
 
 
 def default_output(name: str, paths: Sequence[str]) -> str:
-    """A name in the working directory; ClickException if that directory is being read."""
-    if _is_read(Path.cwd(), paths):
-        raise click.ClickException(f"{name}: the working directory is being read; name another place with -o")
-    return name
+    """A name in the working directory, or the path of one in ~/rankscope if that directory is being read."""
+    folder = export_directory(paths)
+    return name if folder == Path.cwd() else str(folder / name)
 
 
 def _is_read(directory: Path, paths: Sequence[str]) -> bool:

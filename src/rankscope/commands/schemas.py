@@ -1,4 +1,4 @@
-"""`rankscope schema`: the form of what programs read, as JSON."""
+"""`rankscope tool schema`: the form of what programs read, as JSON."""
 
 from __future__ import annotations
 

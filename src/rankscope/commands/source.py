@@ -78,6 +78,8 @@ class JobSource:
     errors: str | None = None
     called: tuple[str, ...] = ()
     """The user's names of the paths if these are fetched copies; empty: the paths themselves."""
+    wanted: str = ""
+    """What the error asks for if there is nothing to read; empty for all that a report reads."""
     is_compared: bool = False
     """Whether numbers are compared with those of another run."""
     ranks: frozenset[int] | None = None
@@ -129,7 +131,7 @@ class JobSource:
         return LoadOptions(
             self.rank_from, self.world_size, self.attempt, self.jobs, errors, self.called, is_sampled=self.is_compared,
             ranks=self.ranks, groups=self.groups, last=self.last, within=self.within,
-            follow_links=self.follow_links, unread=self.unread,
+            follow_links=self.follow_links, unread=self.unread, wanted=self.wanted,
         )  # fmt: skip
 
     def check(self, *, may_come: bool | None = None) -> None:

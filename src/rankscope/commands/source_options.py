@@ -267,19 +267,26 @@ def reports(command: _F) -> _F:
     return _with(command, options)
 
 
-def against_reference(command: _F) -> _F:
-    """Adds a trusted run, and runs that tell how much it varies."""
+def beside_reference(command: _F) -> _F:
+    """Adds a trusted run for recorded numbers, and runs that tell how much it varies."""
     options = [
         click.option("--reference", type=FILE, metavar="REF",
-                     help="A trusted run, of the same or another parallelism, or a golden file of one."),
-        click.option("--save", type=FILE, metavar="GOLDEN",
-                     help="Write a golden file of the run; --perturbed runs give it its tolerance."),
-        click.option("--update", is_flag=True, help="Write the numbers of the run to the golden file, with its "
-                     "tolerance."),
+                     help="A trusted run for recorded numbers, of any parallelism, or a golden file of one."),
         click.option("--perturbed", multiple=True, type=FILE, metavar="RUN",
                      help="The reference again, with noise of the size of rounding on its input; repeatable."),
         click.option("--rename", multiple=True, metavar="[RANKS:]REGEX=TEXT",
                      help="Names of modules and parameters in the reference, as 4-7:layers\\.0=layers.2; repeatable."),
+    ]  # fmt: skip
+    return _with(command, options)
+
+
+def keeps_golden(command: _F) -> _F:
+    """Adds golden files of recorded numbers."""
+    options = [
+        click.option("--save", type=FILE, metavar="GOLDEN",
+                     help="Write a golden file of the run; --perturbed runs give it its tolerance."),
+        click.option("--update", is_flag=True, help="Write the numbers of the run to the golden file, with its "
+                     "tolerance."),
         click.option("--strict", is_flag=True, help="End with exit code 1 also at a finding that is no proof."),
     ]  # fmt: skip
     return _with(command, options)

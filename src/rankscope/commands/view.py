@@ -98,8 +98,18 @@ def _options(source: JobSource, **given: Any) -> ViewOptions:
 
 
 def options_of_terminal(**given: Any) -> ViewOptions:
-    """The options of the screen on this terminal; those that are `given` win over the environment."""
-    from rankscope.tui.options import from_environment
+    """The options of the screen on this terminal: those `given`, else of the environment, else of the user's file."""
+    from rankscope.commands.config_file import screen_config
+    from rankscope.tui.options import THEME, from_environment
+
+    config = screen_config()
+    given["ascii_only"] = given.get("ascii_only") or bool(config.ascii)
+    if given.get("mouse") is None:
+        given["mouse"] = config.mouse
+    if given.get("theme") is None and not os.environ.get(THEME):
+        given["theme"] = config.theme
+    if given.get("palette") is None and not os.environ.get("NO_COLOR"):
+        given["palette"] = config.palette
 
     for name in ("COLUMNS", "LINES"):
         # exported, these variables hide a resize of the terminal

@@ -20,6 +20,7 @@ from rankscope.analysis.model import Analysis, Confidence, Finding, Mesh, RankEx
 from rankscope.kinds.features import FEATURES
 from rankscope.kinds.finding_kinds import Severity, Standing, Status
 from rankscope.kinds.functions import function
+from rankscope.report.headlines import short_verdict
 from rankscope.schema import Dataset
 from rankscope.schema.tables import RECORDERS
 from rankscope.text.secrets import hide
@@ -257,6 +258,8 @@ class CoreReport(ReportPart):
     schema: Literal[1]
     tool: ToolObject
     verdict: str
+    headline: str
+    """The verdict in at most 70 characters, without names of files."""
     status: Status
     world_size: Count | None
     ranks: RanksObject
@@ -279,6 +282,7 @@ def render_json(dataset: Dataset, analysis: Analysis, ascii_only: bool = False) 
         schema=SCHEMA,
         tool=TOOL,
         verdict=analysis.verdict,
+        headline=short_verdict(analysis),
         status=analysis.status,
         world_size=dataset.world_size if dataset.is_sized else None,
         ranks=RanksObject(dataset.seen_ranks, dataset.unseen_ranks),

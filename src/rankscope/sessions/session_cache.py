@@ -58,7 +58,7 @@ def _runs_from_sources() -> bool:
 def entry_name(found: Sequence[FoundPath], options: LoadOptions) -> str:
     """A name for these files, read with these options by this version."""
     errors = options.errors and options.errors.read_bytes()
-    asked = replace(options, jobs=None, called=(), detail="all", errors=None)
+    asked = replace(options, jobs=None, called=(), detail="all", errors=None, wanted="")
     digest = hashlib.sha256(repr((rankscope.__version__, str(Path.cwd()), asked, errors)).encode())
     for path in found:
         digest.update(

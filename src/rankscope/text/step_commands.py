@@ -9,9 +9,10 @@ from rankscope.text.wording import ALL_STACKS
 
 # only known programs, with words that can be nothing but arguments: names in a step may come from a hostile file
 _ARGUMENT = r"(?: (?:--?[A-Za-z][\w-]*|[A-Z][A-Z0-9_]+|\d+))"
-_COMMAND = re.compile(
+COMMAND = re.compile(
     rf"(?<![\w./-])(?:py-spy dump{_ARGUMENT}*|nvidia-smi(?: nvlink)?{_ARGUMENT}+|dcgmi diag{_ARGUMENT}*"
-    rf"|rankscope stacks -o dumps|rankscope(?: (?:report|stacks|export))?{_ARGUMENT}+)(?![\w/-])"
+    rf"|rankscope stacks -o dumps"
+    rf"|rankscope(?> report --only (?:numbers|memory|next)| report| stacks| export)?{_ARGUMENT}+)(?![\w/-])"
 )
 _PROCESS = re.compile(r"--pid \d")
 _SETTING = re.compile(r"(?<![\w./-])[A-Z][A-Z0-9_]{5,}=\w+(?:[:,]\w+)*")
@@ -22,7 +23,7 @@ def command_of(step: str) -> str:
 
     Where a step names no process, the stacks of all that run on the host are taken.
     """
-    found = _COMMAND.search(step)
+    found = COMMAND.search(step)
     if found is None:
         settings = _SETTING.findall(step)
         return f"export {' '.join(settings)}" if settings else ""

@@ -141,9 +141,9 @@ def test_places_are_named_by_group_and_number() -> None:
 def test_the_command_says_whether_the_job_still_hangs(tmp_path: Path) -> None:
     script = tmp_path / "fixed.py"
     path = str(SAMPLES / "wrong_collective")
-    run = CliRunner().invoke(rankscope, ["fork", path, "--match", "2:default_pg#19", "-o", str(script)])
+    run = CliRunner().invoke(rankscope, ["repro", "fork", path, "--match", "2:default_pg#19", "-o", str(script)])
     assert (run.exit_code, "all end    rank 2 issues all_reduce #19" in run.output) == (0, True)
     assert "# changed: rank 2 issues all_reduce #19 of default_pg as its peers do\n" in script.read_text()
     assert "waits" not in script.read_text().split('SCHEDULE = """\n')[1].split('"""')[0]
-    worse = CliRunner().invoke(rankscope, ["fork", path, "--skip", "2:default_pg#18"])
+    worse = CliRunner().invoke(rankscope, ["repro", "fork", path, "--skip", "2:default_pg#18"])
     assert "no such change alone" in worse.output

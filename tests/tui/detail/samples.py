@@ -71,7 +71,7 @@ def _hang_analysis() -> Analysis:
     dp = GroupRef("7", "DATA_PARALLEL_GROUP", (0, 4), key=DP)
     fallout = Finding(
         kind="missing-rank", severity="info", id="f2", title="1 group of DATA_PARALLEL_GROUP is blocked by this",
-        explanation="rank 0 waits there for ranks that are held up themselves.", caused_by="f1", waiting_ranks=(0,),
+        explanation="Rank 0 waits there for ranks that are blocked too.", caused_by="f1", waiting_ranks=(0,),
         blast_radius=1, group=dp, seq=5, op="reduce_scatter",
     )  # fmt: skip
     quality = Finding("timing-off", "warning", "the recorder did not note when operations start", "", id="f3")

@@ -97,7 +97,7 @@ class Exports:
         given = self._options.given
         commands = "" if at is None else offered_commands(whole.dataset, whole.analysis, found[at], given)
         if commands.count("\n") > 1:
-            self._copy(commands, "copied: the commands that collect what is missing, as of rankscope next")
+            self._copy(commands, "copied: the commands that collect what is missing (rankscope report --only next)")
         elif commands:
             self._copy(commands, f"copied: {commands.rstrip()}")
         else:

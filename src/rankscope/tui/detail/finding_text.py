@@ -160,7 +160,7 @@ def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> I
     yield "who", [words.who(finding)]
     yield words.instead(finding).lower(), _otherwise(finding)
     yield "where", [words.place(finding)]
-    yield "held up", [words.held_up(finding)]
+    yield "blocked", [words.held_up(finding)]
     yield "confidence", _confidence(finding)
     yield "caused by", _cause(analysis, finding)
     yield "waits", words.steps(finding, groups)

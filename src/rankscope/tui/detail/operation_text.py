@@ -17,7 +17,7 @@ from rankscope.tui.styled_text import Line, Role, Span, line
 REASONS: dict[str, str] = {
     Absence.NEVER_ISSUED: "never issued it",
     Absence.NO_DUMP: "no dump of it was read",
-    Absence.OVERWRITTEN: "overwritten: its ring has wrapped",
+    Absence.OVERWRITTEN: "older than what its record holds",
     Absence.FILTERED: "finished it: its dump keeps only active operations",
     Absence.UNKNOWN: "not known: its dump or log ends before, or lacks it",
     PARTLY: "not known: its dump was read only in part",
@@ -71,8 +71,8 @@ def progress(row: Row, now_ns: int | None) -> list[Span]:
     if state == "done":
         at, took = row["completed_ns"], took_ns(row)
         how = "in" if row["duration_ns"] is not None else "seen after"
-        ended = f" {clock(at)} {how} {duration(took)}" if at is not None else f", issued {clock(issued)}"
-        return [Span("done" + ended)]
+        begun = f", issued {clock(issued)}" if issued is not None else ""
+        return [Span("done" + (f" {clock(at)} {how} {duration(took)}" if at is not None else begun))]
     word = Span(state.upper(), state_role(state))
     if issued is None:
         return [word]

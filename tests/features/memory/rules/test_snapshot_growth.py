@@ -47,7 +47,7 @@ def pair(folder: Path, names: tuple[str, str] = ("step_9/rank_0.pickle", "step_1
 
 def test_what_grew_is_told_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Numbers in names count as numbers: step 9 is before step 10."""
-    assert run(["memory", str(pair(tmp_path))]) == 0
+    assert run(["report", "--only", "memory", str(pair(tmp_path))]) == 0
     text = capsys.readouterr().out
     assert text.startswith("What grew on rank 0, device 0: 170 MiB in tensors, then 228 MiB\n")
     assert "from step_9/rank_0.pickle to step_10/rank_0.pickle" in text
@@ -56,7 +56,7 @@ def test_what_grew_is_told_by_line(tmp_path: Path, capsys: pytest.CaptureFixture
         "74 MiB 6 MiB 80 MiB 40 losses loop.py:8", "16 MiB 0 B 16 MiB 1 cache loop.py:10",
         "-32 MiB 64 MiB 32 MiB 1 workspace loop.py:9",
     ]  # fmt: skip
-    assert run(["memory", str(tmp_path), "-f", "json"]) == 0
+    assert run(["report", "--only", "memory", str(tmp_path), "-f", "json"]) == 0
     (growth,) = json.loads(capsys.readouterr().out)["growth"]
     assert (growth["rank"], growth["before"], growth["after"]) == (0, 170 * MIB, 228 * MIB)
     place = growth["places"][0]
@@ -69,7 +69,7 @@ def test_times_of_histories_order_snapshots_before_their_names(
 ) -> None:
     for name, held, time_us in (("z_rank_4.pickle", EARLY, 1_000), ("a_rank_4.pickle", LATE, 9_001_000)):
         (tmp_path / name).write_bytes(pickle.dumps(snapshot(held, time_us)))
-    assert run(["memory", str(tmp_path)]) == 0
+    assert run(["report", "--only", "memory", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "from z_rank_4.pickle to a_rank_4.pickle, 9 s later" in text
 
@@ -77,7 +77,7 @@ def test_times_of_histories_order_snapshots_before_their_names(
 def test_files_without_a_rank_are_compared_as_one_process_only_with_a_word(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["memory", str(pair(tmp_path, ("early.pickle", "later.pickle")))]) == 0
+    assert run(["report", "--only", "memory", str(pair(tmp_path, ("early.pickle", "later.pickle")))]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "What grew on rank unknown, device 0, if the files are of one process: 170 MiB" in text
 
@@ -85,7 +85,7 @@ def test_files_without_a_rank_are_compared_as_one_process_only_with_a_word(
 def test_one_snapshot_of_each_rank_has_no_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in (0, 1):
         (tmp_path / f"rank_{rank}.pickle").write_bytes(pickle.dumps(snapshot(EARLY)))
-    assert run(["memory", str(tmp_path)]) == 0
+    assert run(["report", "--only", "memory", str(tmp_path)]) == 0
     assert "grew" not in capsys.readouterr().out
 
 

@@ -67,6 +67,6 @@ def test_what_torch_writes_is_read(tmp_path: Path, capsys: pytest.CaptureFixture
     assert told(sums)["parameters"][1] == told(changes)["parameters"][1] == own
     assert told(changes)["optimizer state"][1] >= 2 * own and set(told(changes)) <= set(CATEGORIES)
     assert abs((sums.devices[0].peak or 0) - (changes.devices[0].peak or 0)) <= own
-    assert run(["memory", str(tmp_path), "-f", "json"]) == 0
+    assert run(["report", "--only", "memory", str(tmp_path), "-f", "json"]) == 0
     page = json.loads(capsys.readouterr().out)
     assert page["compared_ranks"] == [0, 1] and page["devices"][0]["allocations"][0]["stack"][0]["file"] == ""

@@ -80,7 +80,7 @@ def test_the_page_names_the_forward_line_of_backward(
     document = {"segments": [segment], "device_traces": [[{**event, "forward_frames": forward}]]}
     path = tmp_path / f"rank_0.{form}"
     path.write_bytes(pickle.dumps(document) if form == "pickle" else json.dumps(document).encode())
-    assert run(["memory", str(path), "-f", "json"]) == 0
+    assert run(["report", "--only", "memory", str(path), "-f", "json"]) == 0
     (first, second) = json.loads(capsys.readouterr().out)["devices"][0]["allocations"]
     lines = {one["at_peak"]: [(line["function"], line["line"]) for line in one["stack"]] for one in (first, second)}
     function = [("_softmax_backward_data", 0), ("SoftmaxBackward0", 0)]

@@ -124,7 +124,7 @@ def test_the_report_says_who_asked_and_what_was_held(tmp_path: Path, capsys: pyt
     assert run(["report", str(path)]) == 1
     text = capsys.readouterr().out
     assert "stack      of the request\n              attend  /job/model.py:33\n" in text
-    assert run(["memory", str(path)]) == 0
+    assert run(["report", "--only", "memory", str(path)]) == 0
     text = capsys.readouterr().out
     assert "then 150 MiB in tensors, 7 MiB free by the driver; 150 MiB of 300 MiB" in " ".join(text.split())
     assert "       60 MiB  100 MiB      0 B     0  keys model.py:10\n" in text
@@ -137,7 +137,7 @@ def test_a_full_device_gets_no_advice_on_gaps(tmp_path: Path, capsys: pytest.Cap
     history += [failure(500, 90, attend), *(event("free_completed", at, 1000) for at in held[:3])]
     kept = segment(0, (3000, FREE, []), (1000, LIVE, stack("attend", 9)))
     path = written(tmp_path, {"segments": [kept], "device_traces": [history]})
-    assert run(["memory", str(path), "-f", "json"]) == 0
+    assert run(["report", "--only", "memory", str(path), "-f", "json"]) == 0
     device = json.loads(capsys.readouterr().out)["devices"][0]
     assert device["gaps"] == 3000 * MIB and device["gaps_then"] == 0
     assert [text[:24] for text in device["advice"]] == ["Hold less at that moment"]

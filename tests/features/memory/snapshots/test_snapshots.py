@@ -148,7 +148,7 @@ def test_a_global_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixtu
         path.write_bytes(pickle.dumps({**two_segments(), at: [[Attack()]]}))
         (found,) = read_file(str(path), path.stat().st_size)
         assert (found.kind, found.problem) == ("pickle", "asks for posix.system: refused")
-    assert run(["memory", str(path)]) == 2
+    assert run(["report", "--only", "memory", str(path)]) == 2
     assert "asks for posix.system" in capsys.readouterr().err
 
 
@@ -203,15 +203,15 @@ def job(directory: Path) -> None:
 
 def test_the_page_names_who_holds_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job(tmp_path)
-    assert run(["memory", str(tmp_path)]) == 0
+    assert run(["report", "--only", "memory", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "Held by one rank alone at its peak, of ranks 0,1\n" in text
     assert "      1  200 MiB  nothing  step train.py:77\n" in text
     assert "Rank 1, device 0\n   snapshot_rank_1.pickle\n" in text and "step train.py:77" in text
     assert "24 MiB in gaps" in text and max(map(len, text.splitlines())) <= 80
-    assert run(["memory", str(tmp_path), "-f", "markdown"]) == 0
+    assert run(["report", "--only", "memory", str(tmp_path), "-f", "markdown"]) == 0
     assert "| 200 MiB | 200 MiB | 1 | " in capsys.readouterr().out
-    assert run(["memory", str(tmp_path), "-f", "json", "--rank-from", r"rank_(\d)"]) == 0
+    assert run(["report", "--only", "memory", str(tmp_path), "-f", "json", "--rank-from", r"rank_(\d)"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [(one["rank"], one["bytes"], one["stack"][0]["line"]) for one in told["held_alone"]] == [(1, 200 * MIB, 77)]
 
@@ -225,7 +225,7 @@ def test_the_report_says_what_a_snapshot_is(tmp_path: Path, capsys: pytest.Captu
     told = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in told["findings"]] == ["memory-snapshot"]
     assert "70 MiB in tensors" in told["findings"][0]["evidence"][0]["text"]
-    assert run(["memory", str(path)]) == 0
+    assert run(["report", "--only", "memory", str(path)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "Rank unknown, device 0"
 
 
@@ -238,7 +238,7 @@ def test_a_history_of_one_entry_is_none(tmp_path: Path, capsys: pytest.CaptureFi
     path.write_bytes(pickle.dumps(document))
     device = decode_bytes(path.read_bytes()).devices[0]
     assert (device.peak, device.unknown, device.peak_holes, device.expandable) == (None, 0, None, None)
-    assert run(["memory", str(path), "-f", "json"]) == 0
+    assert run(["report", "--only", "memory", str(path), "-f", "json"]) == 0
     advice = " ".join(json.loads(capsys.readouterr().out)["devices"][0]["advice"])
     assert "max_split_size_mb:128" in advice and "_record_memory_history()" in advice
 
@@ -251,5 +251,5 @@ def test_code_of_inductor_is_not_the_jobs_own(tmp_path: Path, capsys: pytest.Cap
         event["frames"] = [call, *event["frames"]]
     path = tmp_path / "snapshot_rank_0.pickle"
     path.write_bytes(pickle.dumps(document))
-    assert run(["memory", str(path)]) == 0
+    assert run(["report", "--only", "memory", str(path)]) == 0
     assert "cabc.py" not in capsys.readouterr().out

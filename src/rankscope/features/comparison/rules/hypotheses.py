@@ -470,7 +470,7 @@ _MORE_ROLES: Mapping[str, tuple[str, ...]] = {
 }
 """Roles of options that may bring about a kind, beside the one of its own name."""
 _RECORD = 'Record modules around this place in both runs: numbers.start(model, every=1, level="modules").'
-_JUDGE = "Run rankscope numbers on both runs: its rules tell whose result is none of these inputs."
+_JUDGE = "Run rankscope report --only numbers on both runs: its rules tell whose result is none of these inputs."
 _UNTOLD = "what was recorded does not tell what made this difference"
 
 

@@ -148,7 +148,7 @@ def parting_details(found: ScheduleComparison, parting: RankParting) -> Iterator
         yield f"the runs meet again; they differ at {places} of rank {parting.rank}"
     same = [other.rank for other in found.partings if other.rank in found.first]
     if len(same) > 1:
-        yield f"{ranks_text(same, _LONGEST_RANKS)} part at the same place by dependency"
+        yield f"{ranks_text(same, _LONGEST_RANKS)} first differ at the same point"
 
 
 def settings_part(found: SettingsComparison) -> ComparedPart:

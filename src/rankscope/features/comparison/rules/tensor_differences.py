@@ -220,7 +220,7 @@ class _TensorPair:
                 within = is_small(one.first)
             if within:
                 return ("order",), "the difference is within the rounding of a sum in another order"
-            return (), "no order of sums explains it: rankscope numbers tells which of the two runs is wrong"
+            return (), "no order of sums explains it: rankscope report --only numbers says which run is wrong"
         return self._module_kinds(one.first) if one.first["site"] in ("forward", "backward") else ((), "")
 
     def _is_rounding(self, one: DifferenceOrigin) -> bool | None:

@@ -711,6 +711,6 @@ def _harm(lines: Sequence[LogLine], chief: LogLine) -> list[Evidence]:
         shown = next(line for line in lines if line.pattern == pattern and line.role == "victim")
         text = shown.text if len(shown.text) <= LONGEST_QUOTE else f"{shown.text[: LONGEST_QUOTE - 1]}…"
         earlier = shown.file == chief.file and shown.offset < chief.offset
-        when = "printed before it, but only harm" if earlier else "harm"
+        when = "an earlier line, but a consequence" if earlier else "a consequence"
         evidence.append(shown.evidence(f"{when} ({plural(count, 'line')}): {text}"))
     return evidence

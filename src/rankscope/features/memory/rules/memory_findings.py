@@ -81,7 +81,7 @@ def _next_step(device: str) -> str:
         return "Look for lists that keep tensors (losses without .item()), caches, and workers of data loaders."
     return (
         "Record torch.cuda.memory._record_memory_history() on this rank, and dump a snapshot early and late: "
-        "torch.cuda.memory._dump_snapshot(FILE). rankscope memory FILE shows who holds it."
+        "torch.cuda.memory._dump_snapshot(FILE). rankscope report --only memory FILE shows who holds it."
     )
 
 

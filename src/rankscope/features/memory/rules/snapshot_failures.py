@@ -68,7 +68,8 @@ def _finding(device: DeviceMemory, places: Places, is_in_logs: bool) -> Finding:
         stack=tuple(frame for frame in device.asked_by if frame.file),
         evidence=tuple(_evidence(device)),
         next_steps=(
-            *advice(facts), f"Run rankscope memory {plain(device.path)}: it lists who held the memory at that moment."
+            *advice(facts),
+            f"Run rankscope report --only memory {plain(device.path)}: it lists who held the memory at that moment."
         ),
     )  # fmt: skip
 

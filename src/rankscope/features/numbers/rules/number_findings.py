@@ -266,7 +266,7 @@ def _with_gradients(dataset: Dataset, cause: NumberCause) -> NumberCause:
     apart = steps.filter(pl.col("hash") > 1)["step"].to_list()
     note = "its gradients are equal up to there, so look at the optimizer, its state and the memory"
     if apart:
-        note = f"its gradients differ after their reduction, first in step {apart[0]}: it leaves them out"
+        note = f"its gradients differ after their reduction, first in step {apart[0]}: it does not reduce all of them"
     return replace(cause, first=replace(cause.first, note=f"{cause.first.note}; {note}"))
 
 
@@ -549,7 +549,7 @@ class _NumberWriter:
         yield f"Rule {rule.name} ({rule.standing}): {rule.statement}."
         yield off if strict.limit or strict.value else "Here it does not hold."
         if others:
-            yield f"Broken as well: {', '.join(one.rule for one in others)}."
+            yield f"Rules that follow from it: {', '.join(one.rule for one in others)}."
         if cause.first.note:
             yield f"{cause.first.note[:1].upper()}{cause.first.note[1:]}."
         if cause.is_loss_scaling:

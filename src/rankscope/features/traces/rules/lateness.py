@@ -240,8 +240,8 @@ def most_frequent_last(last: pl.DataFrame) -> str:
     if unsure.is_empty():
         return f"{text} ({which}), "
     margin = duration(int(unsure["margin_ns"].max()))  # type: ignore[arg-type]
-    doubt = f"not sure of #{rank_ranges(unsure['seq'].to_list())}, by {margin} only"
-    return f"{text} ({which}; {doubt}), "
+    doubt = f"#{rank_ranges(unsure['seq'].to_list())} by only {margin}"
+    return f"{text} ({doubt if unsure.height == own.height else f'{which}; {doubt}'}), "
 
 
 # Units in which lateness is counted: steps of the program, or equal parts of a window without steps.

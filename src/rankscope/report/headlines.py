@@ -1,0 +1,91 @@
+"""Verdicts and titles in one line of a terminal with 80 columns: whole sentences without names of files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from rankscope.analysis.model import Analysis, Finding, Status
+from rankscope.kinds.finding_kinds import FINDINGS
+from rankscope.text.wording import plural, rank_ranges, ranks_text
+
+LONGEST_HEADLINE = 70
+"""Characters of a headline; the badge of the status stands before it."""
+_LONGEST_RANKS = 16
+"""Characters of ranks by their numbers; of more their count is told."""
+_LONGEST_OPERATION = 32
+_CLAUSE = re.compile(r"; |, because | \(")
+"""Ends of clauses behind which a title only adds to what stands before."""
+_UNEXPLAINED: dict[Status, str] = {
+    "healthy": "nothing wrong was found in what was read",
+    "progressing": "the job moves; nothing is proven to hang",
+    "hang": "operations are pending",
+    "mismatch": "operations do not fit together",
+    "failed": "a process failed",
+    "slow": "the job is slower than it could be",
+    "suspect": "something may be wrong; nothing is proven",
+    "numbers-ok": "all checks hold; a fault of all ranks needs a reference",
+    "unknown": "what was read does not show whether the job went on",
+}
+"""Sentences for verdicts that are longer than a headline and come from no finding."""
+
+
+def short_verdict(analysis: Analysis) -> str:
+    """The verdict in at most LONGEST_HEADLINE characters: that of its first cause, and how many ranks wait for it."""
+    lead = _lead(analysis)
+    if lead is None:
+        return analysis.verdict if len(analysis.verdict) <= LONGEST_HEADLINE else _UNEXPLAINED[analysis.status]
+    title, ranks = short_title(lead), lead.blast_radius
+    waiting = f"{title}; {plural(ranks, 'rank')} {'waits' if ranks == 1 else 'wait'}"
+    return waiting if ranks and lead.severity == "critical" and len(waiting) <= LONGEST_HEADLINE else title
+
+
+def short_title(finding: Finding) -> str:
+    """The title of a finding in at most LONGEST_HEADLINE characters; of a longer one its first clause, or its kind."""
+    title = _without_files(finding)
+    return next(text for text in (title, *_clauses(title), *_of_kind(finding)) if len(text) <= LONGEST_HEADLINE)
+
+
+def _lead(analysis: Analysis) -> Finding | None:
+    """The finding of which the verdict speaks: a root cause, what is critical, or what makes the job slow."""
+    by_rank = (
+        [f for f in analysis.findings if f.severity == "critical" and f.root_cause],
+        [f for f in analysis.findings if f.severity == "critical"],
+        [f for f in analysis.findings if f.kind in FINDINGS and FINDINGS[f.kind].status == analysis.status == "slow"],
+        [f for f in analysis.findings if f.severity == "warning" and analysis.status == "suspect"],
+    )
+    return next((findings[0] for findings in by_rank if findings), None)
+
+
+def _without_files(finding: Finding) -> str:
+    """The title without the parentheses that name a file of its evidence."""
+    title = finding.title
+    for name in {PurePath(evidence.file).name for evidence in finding.evidence if evidence.file}:
+        title = re.sub(rf" \([^()]*{re.escape(name)}[^()]*\)", "", title)
+    return title
+
+
+def _clauses(title: str) -> Iterator[str]:
+    """The beginnings of a title that end with a clause, the longest first."""
+    for match in reversed(list(_CLAUSE.finditer(title))):
+        yield title[: match.start()]
+
+
+def _of_kind(finding: Finding) -> Iterator[str]:
+    """The short title of its kind, without the operation if that is long."""
+    kind = FINDINGS[finding.kind]
+    group = finding.group.description or f"group {finding.group.id}" if finding.group else ""
+    number = f"#{finding.seq}" if finding.seq is not None else ""
+    operation = " ".join(filter(None, (finding.op, number)))
+    for what in (f"{operation} of {group}" if operation and group else operation, operation, number, "an operation"):
+        if what and len(what) <= _LONGEST_OPERATION:
+            yield (kind.short or f"{kind.name.replace('-', ' ')}: {{who}}").format(who=_who(finding), what=what)
+
+
+def _who(finding: Finding) -> str:
+    ranks = finding.culprit_ranks or finding.candidates
+    if not ranks:
+        return "a rank"
+    word = ranks_text(ranks) if len(rank_ranges(ranks)) <= _LONGEST_RANKS else plural(len(ranks), "rank")
+    return word if finding.culprit_ranks or len(ranks) == 1 else f"one of {word}"
