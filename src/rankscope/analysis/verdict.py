@@ -52,7 +52,7 @@ def verdict(scene: Scene, findings: Sequence[Finding]) -> tuple[Status, str]:
     if (not dataset.seen_ranks or dataset.from_samples) and not dataset.told_by_logs:
         # stacks of one moment prove no hang, unless the ranks took them for standing still
         stands = bool(causes) and bool(dataset.threads["tool"].eq_missing(AT_STANDSTILL).all())
-        status: Status = _of_causes(causes, scene.places)[0] if stands else "unknown"
+        status: Status = _of_causes(causes, scene.places)[0] if stands else "suspect" if causes else "unknown"
         return status, _of_snapshots(findings) or _without_dumps(scene, findings)
     if causes:
         return _of_causes(causes, scene.places)

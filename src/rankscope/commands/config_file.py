@@ -89,6 +89,10 @@ def _lines(config: ScreenConfig) -> Iterator[str]:
         yield f"# {comment}"
         if name == "keys":
             yield "[keys]" if config.keys else "# [keys]"
+            from rankscope.tui.actions import ACTIONS
+
+            unset = (action for action in ACTIONS if action.id not in config.keys)
+            yield from (f"# {action.id} = {_toml(','.join(action.keys))}  # {action.help}" for action in unset)
             yield from (f"{_toml(action)} = {_toml(keys)}" for action, keys in config.keys.items())
             continue
         value = getattr(config, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from rankscope.triggers.pipes import TriggerPipe, ask_pipes, find_pipes
 if TYPE_CHECKING:
     from rankscope.analysis.model import Analysis
     from rankscope.assemble.held_sources import SparseReading
+    from rankscope.commands.config_file import ScreenConfig
     from rankscope.schema import Dataset
     from rankscope.tui.app import RankscopeApp
     from rankscope.tui.options import Load, Palette, ThemeName, ViewOptions
@@ -111,10 +112,23 @@ def options_of_terminal(**given: Any) -> ViewOptions:
     if given.get("palette") is None and not os.environ.get("NO_COLOR"):
         given["palette"] = config.palette
 
+    given["keys"] = _known_keys(config)
     for name in ("COLUMNS", "LINES"):
         # exported, these variables hide a resize of the terminal
         os.environ.pop(name, None)
     return from_environment(os.environ, **given)
+
+
+def _known_keys(config: ScreenConfig) -> Mapping[str, str]:
+    """The user's keys; ClickException for an action that does not exist."""
+    if not config.keys:
+        return {}
+    from rankscope.commands.config_file import config_path
+    from rankscope.tui.actions import BY_ID
+
+    if wrong := next((name for name in config.keys if name not in BY_ID), None):
+        raise click.ClickException(f"{config_path()}: keys: no action is called {wrong!r}; rankscope config lists them")
+    return config.keys
 
 
 def _say_last(app: RankscopeApp, source: JobSource) -> None:

@@ -16,10 +16,6 @@ _LONG_UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1
 _LAST_NS = 253_402_300_799 * SECOND_NS
 
 
-ALL_STACKS = "rankscope stacks -o dumps"
-"""Command that takes the stacks of all processes of a job that run on a host."""
-
-
 def duration(ns: int | None) -> str:
     """A length of time in two digits or two units: "162 us", "3.2 ms", "5 s", "1 min 40 s", "2 d 4 h"; "-" for None."""
     if ns is None:

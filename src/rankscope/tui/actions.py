@@ -163,11 +163,11 @@ def bound(name: str, does: str, what: str = "", display: str = "") -> Binding:
 
 
 def bindings_for(scope: Scope) -> list[BindingType]:
-    """The bindings of a widget or screen."""
+    """The bindings of a widget or screen; an action without a key gets those of the user's configuration."""
     return [
-        Binding(",".join(action.keys), call_of(action), action.help, show=False, id=action.id)
+        Binding(",".join(action.keys) or f"no_key_{action.id}", call_of(action), action.help, show=False, id=action.id)
         for action in ACTIONS
-        if action.scope == scope and action.id != "command_palette" and action.keys
+        if action.scope == scope and action.id != "command_palette"
     ]
 
 

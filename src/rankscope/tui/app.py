@@ -107,6 +107,7 @@ class RankscopeApp(App[None]):
 
     def on_mount(self) -> None:
         """Starts to load after the first screen is drawn: the two would slow down each other."""
+        self.set_keymap(dict(self.options.keys))
         if self.watch_job is not None:
             self.set_interval(QUIET_S, self.quiet.search)
             self.call_after_refresh(self._follow, self.watch_job)

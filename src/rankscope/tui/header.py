@@ -12,6 +12,7 @@ from rich.text import Text
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.kinds.input_kinds import UNKNOWN
+from rankscope.report.headlines import LONGEST_HEADLINE, short_title, short_verdict
 from rankscope.report.words import causes_first
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -112,7 +113,11 @@ def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
 def verdict_lines(analysis: Analysis, index: int | None, width: int) -> list[Text]:
     """The finding on the screen, over at most LINES lines; the verdict if there is no finding."""
     if index is None or not analysis.findings:
-        look, badge_text, text = STATUSES[analysis.status], STATUSES[analysis.status].badge, plain(analysis.verdict)
+        look, badge_text, text = (
+            STATUSES[analysis.status],
+            STATUSES[analysis.status].badge,
+            plain(short_verdict(analysis)),
+        )
         culprits, strong = "", "bold"
     else:
         finding = analysis.findings[index]
@@ -150,10 +155,11 @@ def _with_culprit(words: str, culprits: str, strong: str) -> Text:
 
 
 def finding_text(finding: Finding) -> str:
-    """A finding in one sentence: title, and ranks that it holds up."""
-    text = plain(finding.title)
+    """A finding in one sentence of a line: its short title, and where they fit the ranks that wait for it."""
+    text = plain(short_title(finding))
     if finding.blast_radius and "wait" not in text:
-        text += f"; {finding.blast_radius:,} wait{'s' if finding.blast_radius == 1 else ''}"
+        longer = f"{text}; {finding.blast_radius:,} wait{'s' if finding.blast_radius == 1 else ''}"
+        text = longer if len(longer) <= LONGEST_HEADLINE else text
     return text
 
 

@@ -115,6 +115,8 @@ class ViewOptions:
     """The input in the user's words, for commands that are shown or copied."""
     view: str = ""
     """Name of the view to open at the start; "" for the lanes."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The user's own keys, by the id of their action; several with commas between them."""
     bell: bool = True
     """Whether to ring when a watched job freezes."""
     editor_environment: Mapping[str, str] | None = None
@@ -169,6 +171,7 @@ def from_environment(
     pipes: Pipes | None = None,
     given: GivenInput | None = None,
     view: str = "",
+    keys: Mapping[str, str] | None = None,
 ) -> ViewOptions:
     """The options for a terminal: given options win over the environment."""
     remote = bool(environ.get("SSH_CONNECTION"))
@@ -187,4 +190,5 @@ def from_environment(
         pipes=pipes,
         given=given or GivenInput(),
         view=view,
+        keys=keys or {},
     )

@@ -9,6 +9,7 @@ from rankscope.analysis.host_stacks import kind_of
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES
 from rankscope.report import words
+from rankscope.report.headlines import short_title
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
 from rankscope.text.secrets import hide
@@ -143,7 +144,9 @@ def _first(lines: list[Line], count: int, width: int) -> list[Line]:
 
 
 def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Iterable[tuple[str, str]]:
-    yield "", finding.explanation
+    # the verdict above has the short form of a long title
+    told = finding.title if short_title(finding) != finding.title else ""
+    yield "", " ".join(filter(None, (f"{told}." if told else "", finding.explanation)))
     frames = user_frames(finding.stack)
     yield "line", f"{label(frames[0])} ({words.stack_title(finding, dataset)})" if frames else ""
     yield "where", words.place(finding)

@@ -51,6 +51,7 @@ class ComparisonApp(RankscopeApp):
 
     def on_mount(self) -> None:
         """Starts to read after the first screen is drawn."""
+        self.set_keymap(dict(self.options.keys))
         self.call_after_refresh(self._read)
 
     @work(thread=True, exit_on_error=False, group="load")
