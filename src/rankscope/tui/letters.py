@@ -24,7 +24,7 @@ class Mark(IntEnum):
     EMPTY = 0
     DONE = 1
     LATE = 2
-    """An operation that is over, which its rank issued late; see `lateness`."""
+    """An operation that is over, which its rank issued late; see `late_marks`."""
     VERY_LATE = 3
     UNSURE = 4
     """The operation exists, its state is not known."""

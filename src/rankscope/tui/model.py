@@ -18,7 +18,7 @@ from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import LANE_MARKS
 from rankscope.report.settings_section import all_settings
 from rankscope.schema import Dataset
-from rankscope.tui.lateness import with_lateness
+from rankscope.tui.late_marks import with_lateness
 from rankscope.tui.letters import NUMBER, OVER, PENDING, SHIFT, Codes, Mark, code, op_codes
 from rankscope.tui.marks import REASONS, Collectives, absences, collectives, p2p_absences
 

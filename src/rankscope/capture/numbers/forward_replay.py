@@ -45,13 +45,13 @@ class GeneratorStates:
 
 
 def replayed_part(model: Any) -> Any:
-    """What runs again of a model: DDP would send its buffers to all ranks a second time, and change
+    """The part of a model that runs again: DDP would send its buffers to all ranks a second time, and change
     what the backward pass needs."""
     return model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
 
 
 class ForwardReplay:
-    """What a model needs to run again: its random states and buffers before its first call in a step.
+    """State that a model needs to run again: its random states and buffers before its first call in a step.
 
     Arguments are taken as they are: a model that writes into them runs on others the second time.
     """

@@ -152,7 +152,7 @@ _BINARY = "binary data: bring logs as text, flight recorder dumps or traces of t
 
 
 def guess(head: bytes) -> str:
-    """What a file that nothing reads seems to be by its first bytes, and what would be readable instead."""
+    """The likely kind of a file that nothing reads, by its first bytes, and what would be readable instead."""
     found = next((words for begin, words in _GUESSES if re.match(begin, head)), None)
     return found or (_BINARY if b"\0" in head or not _is_text(head) else _TEXT)
 

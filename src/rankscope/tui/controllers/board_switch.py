@@ -113,7 +113,7 @@ class BoardSwitch:
         return ended
 
     def ways(self) -> list[tuple[str, str, Callable[[], object]]]:
-        """What the lanes can show, for a menu: a letter, words, and what shows it."""
+        """Ways to show the lanes, for a menu: a letter, words, and what shows it."""
         board, sites = self._boards.shown, self._boards.sites
         colours = "colours by state" if sites is not None else "colours by call site"
         ways: list[tuple[str, str, Callable[[], object]]] = []

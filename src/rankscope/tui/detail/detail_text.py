@@ -343,7 +343,7 @@ def in_columns(detail: Detail, analysis: Analysis, width: int) -> list[Line]:
 
 
 def beside_card(detail: Detail, width: int) -> list[Line]:
-    """What stands beside a card: the stack, the host, and the members."""
+    """The sections beside a card: the stack, the host, and the members."""
     return _apart(_stack(detail, width), _host(detail, width), _members(detail, width))
 
 

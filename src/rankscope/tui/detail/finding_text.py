@@ -78,7 +78,7 @@ _CARD_LABEL = 8
 
 
 @dataclass(frozen=True)
-class Card:
+class FindingCard:
     """The card of a finding: why it is believed, and what to do now."""
 
     why: tuple[tuple[str, str], ...]
@@ -93,7 +93,7 @@ class Card:
         return [*fitted(self.why, width, height - len(head) - len(now)), *head, *now]
 
 
-def card(dataset: Dataset, analysis: Analysis, finding: Finding) -> Card:
+def card(dataset: Dataset, analysis: Analysis, finding: Finding) -> FindingCard:
     """The card of a finding."""
     step = next(iter(finding.next_steps), "")
     command = command_of(step)
@@ -102,7 +102,7 @@ def card(dataset: Dataset, analysis: Analysis, finding: Finding) -> Card:
         *([line(Span("$ ", "dim"), Span(plain(command), "bold"), Span("   Y copies it", "dim"))] if command else []),
         *([line(plain(seen))] if seen else []),
     ]
-    return Card(tuple((title, text) for title, text in _card_texts(dataset, analysis, finding) if text), tuple(now))
+    return FindingCard(tuple((title, text) for title, text in _card_texts(dataset, analysis, finding) if text), tuple(now))
 
 
 def fitted(texts: Iterable[tuple[str, str]], width: int, height: int, spare: Sequence[str] = ()) -> list[Line]:

@@ -23,7 +23,7 @@ from rankscope.tui.detail.detail_text import (
     of_rank,
     side_by_side,
 )
-from rankscope.tui.detail.finding_text import Card, card, full_text, other_titles
+from rankscope.tui.detail.finding_text import FindingCard, card, full_text, other_titles
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.selection_facts import Detail, look_up
@@ -47,7 +47,7 @@ class DetailPane(Lines):
         super().__init__(options or ViewOptions())
         self.detail: Detail | None = None
         """The detail in the pane."""
-        self.card: Card | None = None
+        self.card: FindingCard | None = None
         """The card of the finding, above or beside the detail."""
         self.story: Callable[[int], list[Line]] | None = None
         """The finding in full for a width, where there are no lanes."""
