@@ -17,7 +17,7 @@ from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.schema import Dataset
 from rankscope.tui.app import RankscopeApp
-from rankscope.tui.controllers.exports import FILE
+from rankscope.tui.copies import FILE
 from rankscope.tui.detail import pane
 from rankscope.tui.detail.operation_index import OpIndex
 from rankscope.tui.detail.selection_facts import Detail, look_up

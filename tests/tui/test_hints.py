@@ -15,7 +15,7 @@ from rankscope.features.logs.page.messages_page import MessagesScreen
 from rankscope.kinds.functions import function
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.tui.actions import ACTIONS, DETAIL_PANE, FOOTER, Hint, fitting, hint_line, lane_hints
-from rankscope.tui.controllers.exports import FILE
+from rankscope.tui.copies import FILE
 from rankscope.tui.detail.screens.groups_page import GroupsScreen
 from rankscope.tui.help_screen import HelpScreen
 from rankscope.tui.popups import Choice, ChoiceScreen, found_choices
