@@ -418,7 +418,8 @@ class LanesScreen(Screen[None]):
         """Shows a message in the bottom line, also of a page; without text, shows the keys again."""
         self.bars.note(text)
         page = self.pages.page
-        if page is not None and text:
+        # the last page's result may come while the next page is still being made
+        if page is not None and page.is_mounted and text:
             page.note(text)
 
     def choose(self, title: str, choices: Sequence[Choice | str], then: Callable[[int], object]) -> None:
