@@ -1,4 +1,5 @@
-"""Presses every key on every page of the app, and lets nothing pass that a key breaks."""
+"""Presses every key on every page of the app, every letter of its menus, and does every action that has no key; lets
+nothing pass that one of them breaks."""
 
 from __future__ import annotations
 
@@ -12,12 +13,18 @@ from textual.screen import Screen
 
 from rankscope.features.comparison.page.compared_view import VIEW_NAMES
 from rankscope.kinds.view_kinds import VIEWS
+from rankscope.tui.actions import ACTIONS, TAB_KEYS
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.popups import ChoiceScreen, Prompt
 from tests.tui.drive import screen_text, until
 
 ENDING = frozenset({"ctrl+c", "ctrl+q"})
 """Keys that end the app, whatever else they do."""
+SHARED = (*(f"tab({number})" for number, _ in TAB_KEYS), "main('export')", "main('copy_command')", "app.help")
+"""Actions that pages do with the functions of the main screen."""
+TURNS = 5
+"""Of those that are shared, each page does one of so many: the next pages do the others."""
 MOST_BACK = 6
 """Most times that escape is pressed to come back to a screen."""
 
@@ -67,6 +74,18 @@ class KeyWalk:
         await self.walk(self._done)
         await self.press("tab")
         await self.walk(self._done, known)
+        await self.walk_names()
+
+    async def walk_names(self) -> None:
+        """Does each action that has no key, as the command palette does."""
+        screen = self.app.lanes
+        for action in ACTIONS:
+            if not action.keys:
+                self.pressed.append(f"LanesScreen:{action.id}")
+                screen._do(action)
+                await self._page_arranged()
+                await self._answer(screen)
+                await self.back_to(screen)
 
     async def walk_pages(self) -> None:
         """Walks through all pages of a comparison."""
@@ -107,9 +126,13 @@ class KeyWalk:
         done = set()
         screen, focused = self.app.screen, self.app.focused
         self._walked.add(type(screen))
+        turn = len(self._walked)
         for key, active in list(screen.active_bindings.items()):
             act = active.node, active.binding.action
             if act in done or key in but or key in ENDING or active.binding.action.endswith("quit"):
+                continue
+            shared = isinstance(screen, Page) and active.binding.action in SHARED
+            if shared and (SHARED.index(active.binding.action) + turn) % TURNS:
                 continue
             if self.app.screen is not screen:
                 await reopen()
@@ -131,12 +154,33 @@ class KeyWalk:
             await self.press("escape")
         raise AssertionError(f"escape does not close this:\n{screen_text(self.app)}")
 
-    async def _answer(self, below: Screen[Any], key: str) -> None:
-        """Types into a line of text, chooses from a list, and walks through another page."""
+    async def _answer(self, below: Screen[Any], key: str = "") -> None:
+        """Types into a line of text, chooses from a list, and walks through another page that is no view.
+
+        `key` opened it; without one it was opened by name. Views are walked through by `walk_views`.
+        """
         top = self.app.screen
         if top.query(Prompt):
             await self.press("1", "enter")
         elif isinstance(top, ChoiceScreen):
-            await self.press("down", "enter")
+            await self._choose(top, below, key)
+        elif isinstance(top, Page) and top.VIEW:
+            return
         elif top is not below and top in self.app.screen_stack and type(top) not in self._walked:
             await self.walk(lambda: self.press(key))
+
+    async def _choose(self, menu: ChoiceScreen, below: Screen[Any], key: str) -> None:
+        """Chooses the second entry of a list, or each letter of a menu, one after the other."""
+        letters = [choice.key for choice in menu._choices if choice.key]
+        if not letters:
+            await self.press("down", "enter")
+        for letter in letters:
+            if below not in self.app.screen_stack:
+                return
+            if self.app.screen is not menu:
+                await self.back_to(below)
+                await self.press(key)
+            await self.press(letter)
+            await self._page_arranged()
+            if not isinstance(self.app.screen, ChoiceScreen):
+                await self._answer(below, key)

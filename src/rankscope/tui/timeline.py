@@ -77,10 +77,9 @@ class Timeline(Unstyled, can_focus=True):
 
     def action_move(self, name: str) -> None:
         """Does the action `name` of the scope "lanes"."""
-        if self.board is None:
-            return
-        MOVES[name](self.board)
-        self.changed()
+        if self.board is not None:
+            MOVES[name](self.board)
+            self.changed()
 
     def on_resize(self) -> None:
         """Fits the window of the board into the new size."""
