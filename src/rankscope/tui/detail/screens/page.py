@@ -245,6 +245,16 @@ class Page(ModalScreen[Result]):
         if self.surroundings is not None:
             self.surroundings.open_tab(number)
 
+    def open_over(self, page: Page) -> None:
+        """Opens a page over this one; a place that is chosen there is one chosen here."""
+
+        def chosen(result: Result) -> None:
+            if result is not None:
+                self.dismiss(result)
+
+        page.surroundings, page.is_early = self.surroundings, self.is_early
+        self.app.push_screen(page, chosen)
+
     def action_main(self, name: str) -> None:
         """Does an action of the main screen, which does not change what is on the page."""
         if self.surroundings is not None:
