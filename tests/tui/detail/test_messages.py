@@ -120,10 +120,12 @@ async def test_a_record_is_opened_and_left_for_the_lane() -> None:
 async def test_a_page_over_a_page_has_the_same_title_tabs_and_keys() -> None:
     async with opened_app(logged()) as (app, pilot):
         app.lanes.open_view("logs")
+        await pilot.pause()
+        assert screen_text(app).splitlines()[1].endswith(" 7 evidence  [logs] 2/4")
         await press(app, pilot, "enter")
         assert isinstance(app.screen, RecordScreen)
         title, tabs = screen_text(app).splitlines()[:2]
-        assert title.startswith(" rankscope ") and " 7 evidence  findings logs settings files" in tabs
+        assert title.startswith(" rankscope ") and tabs.endswith(" 7 evidence  4 pages")
         await press(app, pilot, "7")
         assert isinstance(app.screen, FindingsScreen)
         await press(app, pilot, "1")
