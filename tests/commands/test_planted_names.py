@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -307,7 +308,8 @@ def test_columns_of_words_of_our_own_hold_none_of_a_file(outputs: Outputs) -> No
 def app_texts(outputs: Outputs, redaction: Redaction | None, folder: Path) -> Iterator[str]:
     """What the screen exports and copies."""
     dataset, analysis = loaded(outputs, redaction)
-    exports: list[Callable[..., Path]] = [view._export, view._export_traces]
+    reports = [partial(view.export_report, form) for form in view.EXPORTS.values()]
+    exports: list[Callable[..., Path]] = [*reports, view._export_traces]
     for export in exports:
         yield _text(export(dataset, analysis, folder))
     for number, finding in enumerate(analysis.findings):

@@ -23,7 +23,7 @@ def lines(model: Model, view: View, width: int, ranks: list[int]) -> list[str]:
 
 def test_cells_of_two_characters() -> None:
     model = build_model(*hang(8, 2))
-    assert lines(model, View("sequence", 3, 1, 2), 12, [0, 5, 6]) == ["A G R A g   ", "A G R a !   ", "A G R ! !   "]
+    assert lines(model, View("sequence", 3, 1, 2), 12, [0, 5, 6]) == ["A G R A g.  ", "A G R a.!   ", "A G R ! !   "]
 
 
 def test_zoomed_out_the_worst_is_shown_and_many_done_are_a_dot() -> None:

@@ -1,4 +1,4 @@
-"""The keys of replays: `R` writes the script, `S` lets a replay on the screen go a step further."""
+"""Replays by name: `export_repro` writes the script, `step` lets a replay on the screen go a step further."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rankscope.analysis.model import Analysis
 from rankscope.commands.rehearsal import write_script
 from rankscope.schema import Dataset
-from tests.tui.drive import PLAIN, bar, opened, until
+from tests.tui.drive import PLAIN, act, bar, opened, until
 from tests.tui.jobs import hang
 
 
@@ -20,16 +20,16 @@ def refused(_dataset: Dataset, _analysis: Analysis, _folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("export", "said"),
-    [(write_script, "written: repro-2.py"), (refused, "not written: no dump holds an operation")],
+    [(write_script, "repro-2.py written"), (refused, "not written: no dump holds an operation")],
 )
 async def test_the_script_is_written_beside_others_or_the_reason_is_told(
     tmp_path: Path, export: object, said: str
 ) -> None:
     (tmp_path / "repro.py").write_text("mine")
     options = replace(PLAIN, export_repro=export, export_dir=tmp_path)  # type: ignore[arg-type]
-    async with opened(hang(), options=options) as (app, pilot):
-        await pilot.press("R")
-        await until(pilot, lambda: bar(app, "keys").strip().startswith(said))
+    async with opened(hang(), (200, 24), options) as (app, pilot):
+        await act(app, pilot, "export_repro")
+        await until(pilot, lambda: said in bar(app, "keys"))
     assert (tmp_path / "repro.py").read_text() == "mine"
 
 
@@ -41,12 +41,13 @@ async def test_a_replay_goes_one_operation_further() -> None:
         return f"step {len(steps)}"
 
     async with opened(hang(), options=replace(PLAIN, step=step)) as (app, pilot):
-        await pilot.press("S", "S")
-        await until(pilot, lambda: bar(app, "keys").strip() == "step 2")
+        await act(app, pilot, "step")
+        await act(app, pilot, "step")
+        assert bar(app, "keys").strip() == "step 2"
     assert len(steps) == 2
 
 
 async def test_another_job_has_no_steps() -> None:
     async with opened(hang()) as (app, pilot):
-        await pilot.press("S")
-        await until(pilot, lambda: "rankscope repro PATH --run --step" in bar(app, "keys"))
+        await act(app, pilot, "step")
+        assert "rankscope repro PATH --run --step" in bar(app, "keys")

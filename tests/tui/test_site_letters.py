@@ -19,7 +19,7 @@ from rankscope.tui.site_letters import STYLES, call_sites, legend
 from rankscope.tui.themes import THEMES
 from tests.builders import JobBuilder
 from tests.tui.branch_jobs import EARLY_STOP, FORWARD, branches
-from tests.tui.drive import opened, press, screen_text, settle, until
+from tests.tui.drive import act, opened, press, screen_text, settle, until
 from tests.tui.jobs import hang, model_of
 from tests.tui.live import drive as live
 
@@ -83,13 +83,13 @@ def test_legend_names_call_sites_in_view_the_most_frequent_first(branching: Mode
     assert "2 call sites in view" in facts(board)
 
 
-def test_legend_in_one_line_names_what_tells_sites_apart(branching: Model) -> None:
+def test_legend_below_the_lanes_names_what_tells_sites_apart(branching: Model) -> None:
     board = board_of(branching)
     _, present = board.compose(board.gutter(80), 20)
-    assert legend(board.sites, np.unique(present), 90) == (
-        "A all_reduce train/step.py:30  C all_reduce train/validate.py:41"
-    )
-    assert legend(board.sites, np.unique(present), 40) == "A all_reduce train/step.py:30"
+    assert legend(board.sites, np.unique(present)) == [
+        "A all_reduce train/step.py:30",
+        "C all_reduce train/validate.py:41",
+    ]
 
 
 def test_stacks_of_the_selected_cells_are_one_tree(branching: Model) -> None:
@@ -117,7 +117,7 @@ def test_pending_and_absent_operations_keep_their_marks() -> None:
     assert shown[4, 5, 7].endswith("A A a")
     assert "x1 [6] no operation here" in facts(board)
     _, present = board.compose(board.gutter(80), 20)
-    assert board.legend(np.unique(present), 50).startswith("! never issued  lower case pending")
+    assert board.legend(np.unique(present))[:2] == ["! never issued", "lower case waits"]
 
 
 def test_a_rank_without_a_dump_is_not_known() -> None:
@@ -201,9 +201,9 @@ async def test_the_palette_shows_call_sites_and_escape_ends_them(size: tuple[int
         assert "A A A A A A A A C" in text
         assert "A 70x all_reduce" in text
         assert "validate" in text
-        await press(app, pilot, "r")
+        await press(app, pilot, "g", "g")
         assert "call sites of all 3 groups" in screen_text(app)
-        await press(app, pilot, "b")
+        await act(app, pilot, "memory")
         assert "memory is drawn on the axis of time" in screen_text(app)
         await press(app, pilot, "escape")
         assert app.lanes.boards.sites is None

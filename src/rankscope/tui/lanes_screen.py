@@ -236,10 +236,11 @@ class LanesScreen(Screen[None]):
             self.call_after_refresh(self.pages.open_first)
 
     def on_descendant_focus(self) -> None:
-        """Writes the keys of the other pane when the focus goes there."""
+        """Writes the keys and the title of the other pane when the focus goes there."""
         in_detail = self.focused is self.detail
         if in_detail != self.in_detail:
             self.in_detail = in_detail
+            self.draw_lines()
             self.note("")
 
     def on_resize(self) -> None:
@@ -279,9 +280,10 @@ class LanesScreen(Screen[None]):
     def _moved(self) -> None:
         """Tells the controllers that the cursor or the window of the lanes has moved."""
         self.lookup.set_heads()
-        self._fit_lanes()
         self.draw_head()
+        # the lanes get what the legend leaves
         self.draw_lines()
+        self._fit_lanes()
         self.lookup.moved()
         self.news.moved()
 
@@ -334,7 +336,7 @@ class LanesScreen(Screen[None]):
     @property
     def _around_lanes(self) -> int:
         """Lines of the ruler above the lanes, and of legend and rule below them."""
-        return self.lanes.ruled + sum(max(self.bar(name).size.height, 1) for name in ("legend", "status"))
+        return self.lanes.ruled + sum(self.bar(name).count for name in ("legend", "status"))
 
     @property
     def room(self) -> int:
@@ -381,11 +383,6 @@ class LanesScreen(Screen[None]):
     def present(self) -> Codes:
         """The codes of the cells in view, each once."""
         return self.lanes.present
-
-    @on(events.DescendantFocus)
-    @on(events.DescendantBlur)
-    def _pane_changed(self) -> None:
-        self.draw_lines()
 
     def show_board(self) -> None:
         """Draws the board, after a change to another one."""

@@ -58,6 +58,11 @@ class TextBar(Unstyled):
         self.refresh()
 
     @property
+    def count(self) -> int:
+        """Its lines, of which the next layout makes its height."""
+        return max(len(self._lines), 1)
+
+    @property
     def text(self) -> str:
         """The text of the lines, without styles."""
         return "\n".join(line.plain for line in self._lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import monotonic
 from typing import ClassVar
 
 import numpy as np
@@ -21,9 +20,6 @@ from rankscope.tui.letters import Codes
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.text_bars import Unstyled
 from rankscope.tui.themes import base_style, face_style
-
-TWICE = 1.0
-"""Most seconds between the two keys of `g g`."""
 
 
 class Timeline(Unstyled, can_focus=True):
@@ -51,7 +47,6 @@ class Timeline(Unstyled, can_focus=True):
         """The codes of the cells in view, each once."""
         self._rows: list[int] = []
         """The row of the board on each line below the ruler."""
-        self._pressed = -TWICE
         self._drag_from: int | None = None
         """The unit at which the button of the mouse went down."""
 
@@ -82,14 +77,9 @@ class Timeline(Unstyled, can_focus=True):
 
     def action_move(self, name: str) -> None:
         """Does the action `name` of the scope "lanes"."""
-        if self.board is None or (name == "top" and not self._pressed_twice()):
-            return
-        MOVES[name](self.board)
-        self.changed()
-
-    def _pressed_twice(self) -> bool:
-        before, self._pressed = self._pressed, monotonic()
-        return self._pressed - before < TWICE
+        if self.board is not None:
+            MOVES[name](self.board)
+            self.changed()
 
     def on_resize(self) -> None:
         """Fits the window of the board into the new size."""

@@ -123,3 +123,9 @@ async def press(app: RankscopeApp, pilot: Pilot[None], *keys: str) -> None:
     """Presses keys and waits for what follows them."""
     await pilot.press(*keys)
     await until(app, pilot, lambda: app.screen is not app.lanes or not app.lanes.detail_is_due)
+
+
+async def act(app: RankscopeApp, pilot: Pilot[None], name: str) -> None:
+    """Does an action that has no key of its own, as the command palette does."""
+    app.lanes.action_command(name) if name in app.lanes.commands else app.lanes.lanes.action_move(name)
+    await press(app, pilot)

@@ -15,7 +15,7 @@ from rankscope.tui.selection import Selection
 from rankscope.watching.update import FollowProgress
 from tests.traces import training
 from tests.tui.drive import PLAIN, bar, screen_text
-from tests.tui.live.drive import job, live_of, press, shown, until, watched
+from tests.tui.live.drive import act, job, live_of, press, shown, until, watched
 
 
 def selected(screen: LanesScreen) -> tuple[int, int | None]:
@@ -58,7 +58,7 @@ async def test_any_movement_stops_following_and_f_goes_on() -> None:
         assert "FOLLOWING" in bar(app, "keys")
 
 
-@pytest.mark.parametrize("keys", [("k",), ("colon", "1", "enter"), ("slash", "b", "r", "o", "enter"), ("g", "g")])
+@pytest.mark.parametrize("keys", [("k",), ("colon", "1", "enter"), ("slash", "b", "r", "o", "enter"), ("ctrl+home",)])
 async def test_every_way_to_move_stops_following(keys: tuple[str, ...]) -> None:
     async with watched(job(50)) as (app, pilot, _):
         await press(app, pilot, "u", "j", "j", "F")
@@ -69,7 +69,9 @@ async def test_every_way_to_move_stops_following(keys: tuple[str, ...]) -> None:
 async def test_the_view_keeps_its_place_when_the_ring_lets_go_what_is_old() -> None:
     async with watched(job(80, first=10)) as (app, pilot, told):
         screen = app.lanes
-        await press(app, pilot, "u", "j", "colon", "number_sign", "4", "0", "enter", "m", "l", "l")
+        await press(app, pilot, "u", "j", "colon", "number_sign", "4", "0", "enter")
+        await act(app, pilot, "marker")
+        await press(app, pilot, "l", "l")
         place = selected(screen)
         row, text = screen.boards.shown.row, screen_text(app).splitlines()[4]
         told.put(job(100, first=30))
@@ -92,7 +94,7 @@ async def test_what_is_gone_under_the_cursor_leaves_it_at_the_oldest_that_is_lef
 async def test_zoom_filter_order_search_and_axis_stay() -> None:
     async with watched(job(60)) as (app, pilot, told):
         screen = app.lanes
-        await press(app, pilot, "f", "0", "-", "1", "enter", "w", "r", "slash", "b", "r", "o", "enter")
+        await press(app, pilot, "f", "0", "-", "1", "enter", "plus", "g", "d", "slash", "b", "r", "o", "enter")
         before = (
             screen.boards.wanted,
             screen.boards.operations.ordering,
@@ -117,7 +119,7 @@ async def test_the_axis_of_time_stays() -> None:
         screen = app.lanes
         await press(app, pilot, "t")
         await until(app, pilot, lambda: screen.boards.shown.view.kind == "time")
-        await press(app, pilot, "w", "w", "w")
+        await press(app, pilot, "plus", "plus", "plus")
         view = screen.boards.shown.view
         told.put(job(70))
         await shown(app, pilot, told)
@@ -125,15 +127,20 @@ async def test_the_axis_of_time_stays() -> None:
         assert isinstance(screen.boards.shown, Board) and screen.boards.shown.times is not None
 
 
-async def test_pause_holds_the_screen_and_counts_what_waits() -> None:
+@pytest.mark.parametrize("by_key", [True, False])
+async def test_pause_holds_the_screen_and_counts_what_waits(by_key: bool) -> None:
     async with watched(job(50)) as (app, pilot, told):
-        await press(app, pilot, "space")
+
+        async def pause() -> None:
+            await (press(app, pilot, "F") if by_key else act(app, pilot, "pause"))
+
+        await pause()
         before = screen_text(app).splitlines()[:-1]
         told.put(job(60))
         told.put(job(70))
         await until(app, pilot, lambda: "2 updates waiting" in bar(app, "keys"))
         assert screen_text(app).splitlines()[:-1] == before
-        await press(app, pilot, "space")
+        await pause()
         await shown(app, pilot, told)
         assert selected(app.lanes)[1] == 70
         assert "PAUSED" not in bar(app, "keys")
@@ -141,7 +148,7 @@ async def test_pause_holds_the_screen_and_counts_what_waits() -> None:
 
 async def test_the_title_of_a_paused_screen_tells_that_and_how_the_job_is_since() -> None:
     async with watched(job(50)) as (app, pilot, told):
-        await press(app, pilot, "space")
+        await press(app, pilot, "F")
         assert "PAUSED - progressing 12.3/s" in bar(app, "title") and "WATCHING" not in bar(app, "title")
         told.put(job(60))
         await until(app, pilot, lambda: live_of(app).waiting_count == 1)
@@ -154,16 +161,16 @@ async def test_the_title_of_a_paused_screen_tells_that_and_how_the_job_is_since(
         await until(app, pilot, lambda: "PAUSED - progressing 12.3/s" in bar(app, "title"))
         told.put(job(70, waiting=True), "frozen", alarm=True)
         await until(app, pilot, lambda: "PAUSED - now HANG, FROZEN" in bar(app, "title"))
-        await press(app, pilot, "space")
+        await press(app, pilot, "F")
         await shown(app, pilot, told)
         assert "WATCHING - HANG, FROZEN" in bar(app, "title")
 
 
-@pytest.mark.parametrize("key", ["space", "F"])
-async def test_the_title_says_at_once_that_the_screen_goes_on(key: str) -> None:
+async def test_the_title_says_at_once_that_the_screen_goes_on() -> None:
     async with watched(job(50)) as (app, pilot, _):
-        await press(app, pilot, "space")
-        await press(app, pilot, key)
+        await press(app, pilot, "F")
+        assert "PAUSED - progressing" in bar(app, "title") and "PAUSED" in bar(app, "keys")
+        await press(app, pilot, "F")
         assert "WATCHING - progressing" in bar(app, "title")
 
 
@@ -240,11 +247,11 @@ async def test_a_freeze_that_comes_while_nobody_looks_rings_once(monkeypatch: py
     rung: list[int] = []
     async with watched(job(50)) as (app, pilot, told):
         monkeypatch.setattr(app, "bell", lambda: rung.append(1))
-        await press(app, pilot, "space")
+        await press(app, pilot, "F")
         told.put(job(50, waiting=True), "frozen", alarm=True)
         await until(app, pilot, lambda: live_of(app).waiting_count == 1)
         assert rung == [1]
-        await press(app, pilot, "space")
+        await press(app, pilot, "F")
         await shown(app, pilot, told)
         assert rung == [1] and "HANG, FROZEN" in bar(app, "title")
 
@@ -264,7 +271,7 @@ async def test_the_bell_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> No
         await shown(app, pilot, told)
 
 
-@pytest.mark.parametrize(("keys", "number"), [([], 61), (["W", "escape"], 61), (["h"], 50)])
+@pytest.mark.parametrize(("keys", "number"), [([], 61), (["w", "escape"], 61), (["h"], 50)])
 async def test_where_the_screen_began_at_a_finding_it_leads_to_the_freeze_unless_somebody_moved(
     keys: list[str], number: int
 ) -> None:

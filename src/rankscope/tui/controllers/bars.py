@@ -45,6 +45,9 @@ class Bars:
         self._news = news
         self._strip: tuple[object, int, Strip] | None = None
         """The overview, with its source and its width."""
+        self._legend: tuple[object, int] = None, 1
+        """The window that the legend explains, and its lines. It does not shrink there: where it gave a line back to
+        the lanes, their next row might need that line again."""
 
     def title(self, width: int) -> Line:
         """The line at the top of every page: the input, the state of the job, how sure it is, and which finding."""
@@ -67,14 +70,16 @@ class Bars:
             view.bar("overview").put(rule(left, BLANK, view.size.width, ascii_only=view.options.ascii_only))
             return
         strip = self._overview(board, view.size.width - OVERVIEW_HEAD - 3)
-        window = strip.window(board.view.first, board.view.first + board.view.span(board.width))
+        part = strip.window(board.view.first, board.view.first + board.view.span(board.width))
         view.bar("overview").put(
-            Text.assemble((" overview".ljust(OVERVIEW_HEAD), "dim"), overview_line(strip.text, window))
+            Text.assemble((" overview".ljust(OVERVIEW_HEAD), "dim"), overview_line(strip.text, part))
         )
         width, ascii_only = view.room_of_lanes, view.options.ascii_only
-        view.bar("legend").put(
-            *(line("  ", Span(text, "dim")) for text in in_lines(board.legend(view.present), width - 3))
-        )
+        legend = in_lines(board.legend(view.present), width - 3)
+        window = board, board.finding, board.view, width
+        self._legend = window, max(len(legend), self._legend[1] if self._legend[0] == window else 1)
+        legend += [""] * (self._legend[1] - len(legend))
+        view.bar("legend").put(*(line("  ", Span(text, "dim")) for text in legend))
         words = joined(lane_words(board, self._boards.wanted, self._search.found), ascii_only=ascii_only)
         lit = view.in_detail
         view.bar("status").put(status_line(self._pane_name(), words, width, lit=lit, ascii_only=ascii_only))
