@@ -74,4 +74,7 @@ def _pages(views: Sequence[str], view: str, room: int) -> str:
     names = " ".join(f"[{name}]" if name == view else name for name in views)
     if len(names) + 2 <= room:
         return names
-    return f"[{view}] {views.index(view) + 1}/{len(views)}" if view in views else f"{len(views)} pages"
+    if view not in views:
+        return f"{len(views)} pages"
+    count = f"{views.index(view) + 1}/{len(views)}"
+    return f"[{view}] {count}" if len(view) + len(count) + 5 <= room else count
