@@ -202,7 +202,7 @@ async def test_a_page_that_is_not_there_is_a_line(page: str, says: str, tmp_path
     with on_path(target):
         dataset = load([job])
         async with opened((dataset, analyse(dataset)), size=(160, 24)) as (app, pilot):
-            await pilot.press("v", "z")
+            app.lanes.open_view("lost")
             await pilot.pause()
             assert app.screen is app.lanes
             assert f"the package z-lost failed: lostpage:{page}: {says}" in screen_text(app)

@@ -15,6 +15,7 @@ from rankscope.cli import run
 from rankscope.kinds.input_kinds import INPUTS
 from rankscope.kinds.view_kinds import VIEWS
 from rankscope.sessions.parquet_tables import SessionError, read_tables
+from rankscope.tui.tabs import tabs_of
 from tests.site_feature.installed import look_again
 from tests.tui.detail.show import screen_text
 from tests.tui.drive import opened
@@ -72,10 +73,11 @@ def test_doctor_says_what_it_adds(capsys: Captured) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-async def test_its_page_opens_by_its_key_and_leads_to_the_finding(job: Path) -> None:
+async def test_its_page_opens_by_the_key_of_its_tab_and_leads_to_the_finding(job: Path) -> None:
     dataset = load([job])
     async with opened((dataset, analyse(dataset))) as (app, pilot):
-        await pilot.press("v", "x")
+        tab = next(tab for tab in app.lanes.pages.tabs() if tab.number == 7)
+        await pilot.press(*["7"] * len(tab.views))
         text = screen_text(app)
         assert "links that went down" in text and "node17" in text
         assert "\x1b" not in text and "leaf\\x1b" in text
@@ -91,7 +93,8 @@ async def test_a_page_that_fails_says_so_and_the_screen_goes_on(job: Path, monke
         import fabricwatch_page  # type: ignore[import-not-found]  # there only while the package is installed
 
         monkeypatch.setattr(fabricwatch_page, "flaps", lambda _: 1 // 0)
-        await pilot.press("v", "x")
+        app.lanes.open_view("fabric")
+        await pilot.pause()
         assert app.screen is not app.lanes
         shown = " ".join(screen_text(app).split())
         assert "the package rankscope-fabricwatch failed: fabricwatch_page:FabricScreen: ZeroDivisionError" in shown
@@ -129,5 +132,6 @@ def test_a_table_of_a_package_in_a_session_holds_numbers_and_text(tmp_path: Path
 
 
 @pytest.mark.usefixtures("installed")
-def test_its_view_is_in_the_menu_behind_ours() -> None:
-    assert [*VIEWS][-1] == "fabric" and VIEWS["fabric"].key == "x"
+def test_its_view_is_in_its_tab_behind_ours() -> None:
+    tabs = tabs_of([(view.name, view.tab) for view in VIEWS.values()], has_lanes=True)
+    assert {tab.number for tab in tabs if "fabric" in tab.views} == {7} and tabs[-1].views[-1] == "fabric"

@@ -68,7 +68,7 @@ async def test_without_a_finding_enter_goes_to_the_last_operation() -> None:
 async def test_only_lines_with_what_is_looked_for() -> None:
     async with opened(hang(16, 10)) as (app, pilot):
         await of_rank(app, pilot, 6)
-        await press(app, pilot, "slash", *"clears it", "enter")
+        await press(app, pilot, "slash", *"clears", "enter")
         assert "clears it" in screen_text(app)
         assert "evidence" not in screen_text(app).split("\n", 2)[2], "below the tabs"
 

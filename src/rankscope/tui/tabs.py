@@ -48,8 +48,12 @@ def next_view(tab: Tab, now: str) -> str:
 
 
 def tabs_line(tabs: Sequence[Tab], current: int, view: str, width: int) -> Line:
-    """The tabs in a line; the current one stands out and names its pages, the one on the screen in brackets."""
+    """The tabs in a line; the current one stands out and names its pages, the one on the screen in brackets.
+
+    Where the names do not fit, it names the page on the screen alone, and counts.
+    """
     out = Text(" ")
+    room = width - sum(len(f" {tab.number} {tab.title}  ") for tab in tabs) - 1
     for tab in tabs:
         begin = len(out)
         lit = tab.number == current
@@ -58,9 +62,19 @@ def tabs_line(tabs: Sequence[Tab], current: int, view: str, width: int) -> Line:
             out.stylize("key", begin + 1, begin + 2)
         out.stylize(Style(meta={"@click": f"app.press('{tab.number}')"}), begin)
         if lit and len(tab.views) > 1:
-            names = (f"[{name}]" if name == view else name for name in tab.views)
-            out.append(f" {' '.join(names)}", "dim")
+            out.append(f" {_pages(tab.views, view, room)}".rstrip(), "dim")
             out.append(" ")
         out.append(" ")
     out.rstrip()
     return cut(out, width)
+
+
+def _pages(views: Sequence[str], view: str, room: int) -> str:
+    """The pages of a tab in at most `room` cells, if that is possible."""
+    names = " ".join(f"[{name}]" if name == view else name for name in views)
+    if len(names) + 2 <= room:
+        return names
+    if view not in views:
+        return f"{len(views)} pages"
+    count = f"{views.index(view) + 1}/{len(views)}"
+    return f"[{view}] {count}" if len(view) + len(count) + 5 <= room else count

@@ -18,7 +18,7 @@ from rankscope.tui.app import RankscopeApp
 from tests.builders import START_NS
 from tests.memory_writer import GIB
 from tests.traces import TraceBuilder
-from tests.tui.drive import board_of, opened, press, screen_text
+from tests.tui.drive import act, board_of, opened, press, screen_text
 from tests.tui.jobs import hang
 
 MS = 1_000_000
@@ -79,9 +79,9 @@ def watched_memory(world: int = 16) -> Dataset:
     return replace(dataset, memory=samples(*told))
 
 
-async def until_drawn(app: RankscopeApp, pilot: Pilot[None], key: str) -> list[str]:
-    """The lines of the lanes after a key."""
-    await press(app, pilot, key)
+async def until_drawn(app: RankscopeApp, pilot: Pilot[None]) -> list[str]:
+    """The lines of the lanes with memory below them."""
+    await press(app, pilot, "g", "m")
     await press(app, pilot, "home")
     return screen_text(app).splitlines()
 
@@ -95,7 +95,7 @@ def drawn(app: RankscopeApp) -> tuple[bool, bool]:
 async def test_the_key_draws_memory_on_the_axis_of_time_and_takes_it_away() -> None:
     dataset = watched_memory()
     async with opened((dataset, analyse(dataset))) as (app, pilot):
-        lines = await until_drawn(app, pilot, "b")
+        lines = await until_drawn(app, pilot)
         board = board_of(app)
         assert board.view.kind == "time" and board.has_memory
         lane = next(at for at, text in enumerate(lines) if "!6" in text)
@@ -104,16 +104,16 @@ async def test_the_key_draws_memory_on_the_axis_of_time_and_takes_it_away() -> N
         assert board.height <= max(app.lanes.lanes.size.height // 2, 1)
         await press(app, pilot, "t")
         assert drawn(app) == (True, False) and "GiB" not in "\n".join(screen_text(app).splitlines()[4:8])
-        await press(app, pilot, "b")
+        await press(app, pilot, "g", "m")
         assert drawn(app) == (True, True)
-        await press(app, pilot, "b")
+        await press(app, pilot, "g", "m")
         assert drawn(app) == (False, False)
 
 
 async def test_a_click_on_memory_goes_to_its_lane() -> None:
     dataset = watched_memory()
     async with opened((dataset, analyse(dataset)), (120, 40)) as (app, pilot):
-        await until_drawn(app, pilot, "b")
+        await until_drawn(app, pilot)
         await pilot.click("#lanes", offset=(40, app.lanes.lanes.ruled + 3))
         await pilot.pause()
         assert board_of(app).row - board_of(app).top == 1
@@ -121,11 +121,11 @@ async def test_a_click_on_memory_goes_to_its_lane() -> None:
 
 async def test_without_times_the_key_says_so() -> None:
     async with opened(hang()) as (app, pilot):
-        await press(app, pilot, "b")
+        await act(app, pilot, "memory")
         assert "no sample of memory has a time" in screen_text(app) and board_of(app).track is None
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+@pytest.mark.parametrize("size", [(80, 30), (160, 50)])
 async def test_traces_have_one_line_of_memory_for_each_rank(size: tuple[int, int]) -> None:
     job = TraceBuilder(2)
     for number in range(4):
@@ -140,7 +140,7 @@ async def test_traces_have_one_line_of_memory_for_each_rank(size: tuple[int, int
     told = [(rank, at, 3 + rank) for rank in range(2) for at in range(low, high, (high - low) // 9)]
     dataset = replace(dataset, memory=samples(*told))
     async with opened((dataset, analyse(dataset)), size) as (app, pilot):
-        await press(app, pilot, "b")
+        await press(app, pilot, "g", "m")
         board = app.lanes.boards.shown
         assert isinstance(board, TraceBoard) and board.has_memory
         lines = screen_text(app).splitlines()

@@ -47,11 +47,11 @@ async def test_all_threads_and_internals_are_shown_when_asked_for() -> None:
     async with opened(hosts()) as (app, pilot):
         assert "pin_memory" not in screen_text(app)
         assert "take_gil" not in screen_text(app)
-        await pilot.press("a", "i")
+        await pilot.press("g", "a", "g", "i")
         await pilot.pause()
         assert "7 ranks, Thread-# (pin_memory)" in screen_text(app)
         assert "take_gil python3.11" in screen_text(app)
-        await pilot.press("a", "i")
+        await pilot.press("g", "a", "g", "i")
         await pilot.pause()
         assert "pin_memory" not in screen_text(app)
 
@@ -65,7 +65,7 @@ async def test_the_holder_of_the_gil_is_marked() -> None:
 
 async def test_a_rank_is_gone_to() -> None:
     async with opened(hosts()) as (app, pilot):
-        await pilot.press("G", "o")
+        await pilot.press("end", "g", "r")
         await pilot.pause()
         assert (app.result.rank, app.result.seq) == (CULPRIT, 4)
 
@@ -80,7 +80,7 @@ async def test_hosts_are_found_by_rank_and_by_function() -> None:
         await pilot.press("slash", "backspace", *"flush", "enter")
         await pilot.pause()
         assert listing.count > 1
-        await pilot.press("escape", "slash", *"nowhere", "enter", "enter", "o", "e", "l")
+        await pilot.press("escape", "slash", *"nowhere", "enter", "enter", "g", "r", "o", "l")
         await pilot.pause()
         assert "nothing here has" in screen_text(app)
         assert app.result is UNSET
@@ -95,7 +95,7 @@ async def test_the_source_of_a_frame_is_opened_also_from_a_remark(
     monkeypatch.setattr("rankscope.tui.detail.screens.page.subprocess.run", lambda command, **_: ran.append(command))
     monkeypatch.setattr(OneScreen, "suspend", _suspended)
     async with opened(hosts(ViewOptions(path_map=(("/app/log", str(tmp_path)),)))) as (_, pilot):
-        await pilot.press("G", "enter", "h", "e")
+        await pilot.press("end", "enter", "h", "o")
     assert ran == [["ed", "+9", str(tmp_path / "sink.py")]] * 2
 
 
@@ -103,7 +103,7 @@ async def test_without_a_look_the_screen_says_how_to_get_one() -> None:
     async with opened(HostsScreen(*hang())) as (app, pilot):
         assert "no stacks loaded: run rankscope stacks" in screen_text(app)
         assert "--native --pid PID > py-spy_rank_N.txt" in screen_text(app)
-        await pilot.press("enter", "o", "a", "i", "l", "escape")
+        await pilot.press("enter", "o", "g", "a", "g", "i", "l", "escape")
         await pilot.pause()
         assert app.result is None
 
@@ -112,7 +112,7 @@ async def test_without_a_look_the_screen_says_how_to_get_one() -> None:
 async def test_the_screen_of_any_size_does_not_fail(size: tuple[int, int]) -> None:
     for job in (looked(), hostile(), (JobBuilder(1).build(), QUIET)):
         async with opened(HostsScreen(*job), size) as (app, pilot):
-            await pilot.press("a", "i", "down", "right", "left", "G", "tab", "tab")
+            await pilot.press("g", "a", "g", "i", "down", "right", "left", "end", "tab", "tab")
             await pilot.pause()
             assert "\x1b" not in screen_text(app)
 

@@ -75,11 +75,11 @@ async def test_the_rank_that_leaks_is_under_the_cursor_and_keys_walk() -> None:
         await pilot.pause()
         assert "rank 2 LEAKS  grows by" in screen_text(app) and page.size_shown == "growth"
         assert page.listing.cursor == 1 and page.listing.count == 10
-        await pilot.press("m", "G", "n")
+        await pilot.press("g", "m", "end", "n")
         assert page.size_shown == "allocated" and "no rank is marked below" in screen_text(app)
         await pilot.press("N")
         assert page.listing.cursor == 1
-        await pilot.press("u", "w")
+        await pilot.press("u", "plus")
         assert page.listing.count == 64 and page.listing.cursor == 2 and len(page.columns) == 120
         page.find("40")
         await until(pilot, lambda: page.listing.count == 1 and "no leak is found" in screen_text(app))

@@ -102,9 +102,9 @@ async def test_the_screen_begins_at_the_culprit_and_goes_to_its_lane() -> None:
 @pytest.mark.parametrize(
     ("keys", "rank"),
     [
-        (("l",), 7), (("right", "right"), 8), (("h", "left"), 4), (("j",), 14), (("down", "l", "l"), 15), (("G",), 14),
-        (("j", "g"), 6), (("n",), 1), (("n", "n"), 6), (("N",), 1), (("h",) * 9, 0), (("slash", *"13", "enter"), 13),
-        (("slash", *"pp 1", "enter"), 14), (("slash", *"99", "enter"), None),
+        (("l",), 7), (("right", "right"), 8), (("h", "left"), 4), (("j",), 14), (("down", "l", "l"), 15),
+        (("end",), 14), (("j", "home"), 6), (("n",), 1), (("n", "n"), 6), (("N",), 1), (("h",) * 9, 0),
+        (("slash", *"13", "enter"), 13), (("slash", *"pp 1", "enter"), 14), (("slash", *"99", "enter"), None),
     ],
 )  # fmt: skip
 async def test_keys_move_from_rank_to_rank(keys: tuple[str, ...], rank: int | None) -> None:

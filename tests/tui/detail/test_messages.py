@@ -10,15 +10,18 @@ import pytest
 
 from rankscope.analysis.model import Analysis
 from rankscope.features.logs.page.message_list import MESSAGE_COLUMNS, MessageList, Wanted, brief, date, when
-from rankscope.features.logs.page.messages_page import MessagesScreen, record_text, selection_at
+from rankscope.features.logs.page.messages_page import MessagesScreen, RecordScreen, record_text, selection_at
 from rankscope.schema import Dataset
 from rankscope.schema.tables import MESSAGES
+from rankscope.tui.detail.screens.findings_page import FindingsScreen
 from rankscope.tui.selection import Selection
 from tests.builders import START_NS
 from tests.logs import LOG_FILES, SECOND, line, with_logs
 from tests.tui.detail.goldens import logged
 from tests.tui.detail.samples import CULPRIT, HOSTILE, QUIET, hang, hostile, large
 from tests.tui.detail.show import UNSET, opened, screen_text
+from tests.tui.drive import opened as opened_app
+from tests.tui.drive import press
 
 
 def texts(dataset: Dataset, wanted: Wanted) -> list[str]:
@@ -79,12 +82,12 @@ async def test_keys_narrow_down_and_go_back_step_by_step() -> None:
         page = app.page
         assert isinstance(page, MessagesScreen)
         every = page.listing.count
-        await pilot.press("f", *"6-", "enter", "slash", *"memory", "enter", "r")
+        await pilot.press("f", *"6-", "enter", "slash", *"memory", "enter", "g", "r")
         await pilot.pause()
         assert page.listing.count == 1
         assert "only ranks 6,7  only 'memory'" in screen_text(app)
         assert "root causes, earliest first" in screen_text(app)
-        await pilot.press("r", "r", "escape", "escape")
+        await pilot.press("g", "r", "g", "r", "escape", "escape")
         await pilot.pause()
         assert page.listing.count == every
         assert app.result is UNSET
@@ -104,14 +107,29 @@ async def test_ranks_that_are_none_are_refused() -> None:
 
 async def test_a_record_is_opened_and_left_for_the_lane() -> None:
     async with opened(MessagesScreen(*logged())) as (app, pilot):
-        await pilot.press("r", "enter")
+        await pilot.press("g", "r", "enter")
         await pilot.pause()
         text = screen_text(app)
         assert "OutOfMemoryError: CUDA out of memory" in text
         assert "forward  model/attention.py:211" in text
-        await pilot.press("o")
+        await pilot.press("enter")
         await pilot.pause()
         assert (app.result.rank, app.result.seq) == (CULPRIT, 4)
+
+
+async def test_a_page_over_a_page_has_the_same_title_tabs_and_keys() -> None:
+    async with opened_app(logged()) as (app, pilot):
+        app.lanes.open_view("logs")
+        await pilot.pause()
+        assert screen_text(app).splitlines()[1].endswith(" 7 evidence  [logs] 2/4")
+        await press(app, pilot, "enter")
+        assert isinstance(app.screen, RecordScreen)
+        title, tabs = screen_text(app).splitlines()[:2]
+        assert title.startswith(" rankscope ") and tabs.endswith(" 7 evidence  4 pages")
+        await press(app, pilot, "7")
+        assert isinstance(app.screen, FindingsScreen)
+        await press(app, pilot, "1")
+        assert app.screen is app.lanes
 
 
 async def test_a_lane_is_gone_to_at_the_time_of_the_message() -> None:
@@ -119,7 +137,7 @@ async def test_a_lane_is_gone_to_at_the_time_of_the_message() -> None:
     times = dataset.ops.filter(rank=CULPRIT)["created_ns"]
     said = with_logs(dataset, [line(CULPRIT, "x", at_s=(times[1] - START_NS + 1) / SECOND)])
     async with opened(MessagesScreen(said, analysis)) as (app, pilot):
-        await pilot.press("o")
+        await pilot.press("g", "l")
         await pilot.pause()
         assert (app.result.rank, app.result.seq) == (CULPRIT, 2)
 
@@ -136,7 +154,7 @@ def test_without_time_or_operation_the_rank_is_gone_to() -> None:
 
 async def test_a_line_of_nobody_leads_nowhere() -> None:
     async with opened(MessagesScreen(with_logs(hang()[0], [line(None, "x")]), QUIET)) as (app, pilot):
-        await pilot.press("o")
+        await pilot.press("g", "l")
         assert "the rank that printed it is not known" in screen_text(app)
         await pilot.press("enter", "enter")
         assert "the rank that printed it is not known" in screen_text(app)
@@ -146,7 +164,7 @@ async def test_a_line_of_nobody_leads_nowhere() -> None:
 async def test_without_a_log_the_screen_says_how_to_get_one() -> None:
     async with opened(MessagesScreen(*hang())) as (app, pilot):
         assert "no logs loaded" in screen_text(app)
-        await pilot.press("enter", "o", "t", "r")
+        await pilot.press("enter", "g", "l", "g", "n", "g", "r")
         assert "no message here" not in screen_text(app)
         assert app.result is UNSET
 
@@ -176,7 +194,7 @@ async def test_of_two_hundred_thousand_messages_a_screen_is_made() -> None:
     )  # fmt: skip
     messages = pl.concat([MESSAGES.empty(), rows], how="diagonal_relaxed")
     async with opened(MessagesScreen(replace(dataset, messages=messages), Analysis("", "hang"))) as (app, pilot):
-        await pilot.press("G", "pageup", "t", "r", "f", *"8-", "enter", "slash", *"line 1", "enter", "down")
+        await pilot.press("end", "pageup", "g", "n", "g", "r", "f", *"8-", "enter", "slash", *"line 1", "enter", "down")
         await pilot.pause()
         page = app.page
         assert isinstance(page, MessagesScreen)

@@ -46,7 +46,7 @@ async def test_parameters_tell_who_holds_them_otherwise() -> None:
     page = page_of(described_job(mixed))
     async with opened(page) as (app, pilot):
         await settled(app)
-        await pilot.press("m", "j")
+        await pilot.press("g", "m", "j")
         text = screen_text(app)
         assert "0.up  on 4 ranks  differs" in text
         assert "ranks 0,1,3  [256,256] float32 trained cuda fsdp2 S(0) on dp 4: 256 KiB" in text

@@ -80,9 +80,9 @@ async def test_the_first_wrong_cell_is_under_the_cursor_and_keys_walk() -> None:
         assert "nothing is off below" in screen_text(app)
         await pilot.press("home", "n")
         assert page.listing.cursor == wrong
-        await pilot.press("o")
+        await pilot.press("g", "o")
         assert page.listing.count == 1
-        await pilot.press("escape", "s", "s")
+        await pilot.press("escape", "minus", "minus")
         assert page.columns == [0, 4] and "the worst of ranks 4,5" in " ".join(screen_text(app).split())
         await pilot.press("enter")
         assert "no dump holds this collective" in screen_text(app) and app.result is UNSET
@@ -110,7 +110,7 @@ async def test_a_reference_has_a_view_of_its_own() -> None:
         await workers_done(app)
         await pilot.pause()
         assert "against the reference" in screen_text(app) and "FIRST DIFFERENCE" in screen_text(app)
-        await pilot.press("m")
+        await pilot.press("g", "m")
         assert not page.is_reference and "1 wrong" in screen_text(app)
 
 

@@ -54,7 +54,7 @@ async def test_what_does_not_fit_is_counted_and_scrolled_to() -> None:
         await pilot.pause()
         assert screen_text(pilot.app).splitlines()[-1].endswith("+2")
         assert pane.render_line(0)._segments[0].style == marked
-        await pilot.press("G")
+        await pilot.press("end")
         await pilot.pause()
         assert screen_text(pilot.app).splitlines()[-1] == "dump    nccl_trace_rank_6"
 

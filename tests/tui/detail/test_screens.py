@@ -54,11 +54,13 @@ async def test_a_member_is_gone_to() -> None:
     assert there == present(dataset, 5, TP, LAST_SEQ)
 
 
-@pytest.mark.parametrize("key", ["escape", "q"])
-async def test_back_goes_nowhere(key: str) -> None:
-    assert await result_of(member(), key) is None
+async def test_back_goes_nowhere_and_q_quits() -> None:
+    assert await result_of(member(), "escape") is None
     dataset, analysis = hang()
-    assert await result_of(FindingsScreen(dataset, analysis), key) is None
+    assert await result_of(FindingsScreen(dataset, analysis), "escape") is None
+    async with opened(member()) as (app, pilot):
+        await pilot.press("q")
+        assert app.return_code == 0 and not app.is_running
 
 
 async def test_folds_open_and_close() -> None:
@@ -92,7 +94,7 @@ async def test_members_are_found_by_rank_and_by_state() -> None:
 
 async def test_nothing_is_chosen_where_nothing_was_found() -> None:
     async with opened(member()) as (app, pilot):
-        await pilot.press("slash", *"zzz", "enter", "enter", "u", "e")
+        await pilot.press("slash", *"zzz", "enter", "enter", "u", "o")
         await pilot.pause()
         assert app.result is UNSET
         assert app.screen.query_one("#members", LineList).count == 0
@@ -106,25 +108,28 @@ async def test_a_line_of_the_tree_goes_to_its_first_rank() -> None:
 async def test_the_keys_of_the_other_pane_are_not_offered() -> None:
     async with opened(member()) as (app, pilot):
         assert "unfold" in await bottom(app, pilot)
-        assert "internals" not in await bottom(app, pilot)
+        assert "g show" not in await bottom(app, pilot)
         keys = await bottom(app, pilot, "tab")
-        assert "internals" in keys
+        assert "g show" in keys
         assert "unfold" not in keys
+        await pilot.press("g")
+        await pilot.pause()
+        assert "i  frames of torch" in screen_text(app)
 
 
 async def test_internals_are_shown_when_asked_for() -> None:
     async with opened(member(), (130, 24)) as (app, pilot):
         await pilot.press("tab")
         assert "_call_impl" not in screen_text(app)
-        await pilot.press("i")
+        await pilot.press("g", "i")
         await pilot.pause()
         assert "_call_impl" in screen_text(app)
 
 
 async def test_a_source_that_is_not_here_is_said() -> None:
     async with opened(member()) as (app, pilot):
-        assert await bottom(app, pilot, "e") == "not here: /app/model/attention.py:211 (see --path-map)"
-        assert await bottom(app, pilot, "tab", "h", "e") == "not here: /app/main.py:120 (see --path-map)"
+        assert await bottom(app, pilot, "o") == "not here: /app/model/attention.py:211 (see --path-map)"
+        assert await bottom(app, pilot, "tab", "h", "o") == "not here: /app/main.py:120 (see --path-map)"
         assert "enter" in await bottom(app, pilot, "k")
 
 
@@ -136,7 +141,7 @@ async def test_a_source_that_is_here_goes_to_the_editor(tmp_path: Path, monkeypa
     monkeypatch.setattr("rankscope.tui.detail.screens.page.subprocess.run", lambda command, **_: ran.append(command))
     monkeypatch.setattr(OneScreen, "suspend", _suspended)
     async with opened(member(ViewOptions(path_map=(("/app", str(tmp_path)),)))) as (_, pilot):
-        await pilot.press("e")
+        await pilot.press("o")
     assert ran == [["ed", "+211", str(tmp_path / "model" / "attention.py")]]
 
 
@@ -156,11 +161,11 @@ async def test_an_editor_that_cannot_start_is_said(tmp_path: Path, monkeypatch: 
     options = ViewOptions(path_map=(("/app", str(tmp_path)),))
     monkeypatch.setenv("VISUAL", "ed")
     async with opened(member(options)) as (app, pilot):
-        assert "cannot be handed" in await bottom(app, pilot, "e")
+        assert "cannot be handed" in await bottom(app, pilot, "o")
     monkeypatch.setattr(OneScreen, "suspend", _suspended)
     monkeypatch.setenv("VISUAL", "/nowhere/editor")
     async with opened(member(options)) as (app, pilot):
-        assert "did not start" in await bottom(app, pilot, "e")
+        assert "did not start" in await bottom(app, pilot, "o")
 
 
 async def test_a_rank_without_an_operation_here_shows_its_last_one() -> None:
@@ -169,7 +174,7 @@ async def test_a_rank_without_an_operation_here_shows_its_last_one() -> None:
         assert "#5 all_reduce" in screen_text(app).splitlines()[0]
     async with opened(MemberScreen(dataset, analysis, Selection(2))) as (app, pilot):
         assert "no operation here" in screen_text(app)
-        await pilot.press("enter", "u", "e", "tab", "j", "e", "i", "l")
+        await pilot.press("enter", "u", "o", "tab", "j", "o", "g", "i", "l")
         assert app.result is UNSET
 
 
@@ -188,7 +193,7 @@ async def test_both_sides_of_a_send_are_members() -> None:
 
 async def test_a_finding_is_gone_to_by_its_number() -> None:
     dataset, analysis = hang()
-    assert await result_of(FindingsScreen(dataset, analysis), "G", "enter") == under_causes(analysis)[-1]
+    assert await result_of(FindingsScreen(dataset, analysis), "end", "enter") == under_causes(analysis)[-1]
     assert await result_of(FindingsScreen(dataset, analysis, index=1), "enter") == 1
     assert await result_of(FindingsScreen(dataset, analysis), "slash", *"blocked", "enter", "enter") == 2
     assert await result_of(FindingsScreen(dataset, QUIET), "enter") is UNSET
@@ -200,9 +205,9 @@ async def test_the_text_of_a_finding_is_scrolled_by_the_same_keys() -> None:
         text = app.screen.query_one("#text", Lines)
         await pilot.press("tab", "j", "j")
         assert text.top == 2
-        await pilot.press("G")
+        await pilot.press("end")
         assert text.top == text.count - text.size.height
-        await pilot.press("g")
+        await pilot.press("home")
         assert text.top == 0
         assert app.screen.query_one("#list", LineList).cursor == 0
 
@@ -245,11 +250,11 @@ async def test_a_group_goes_to_where_it_parts() -> None:
     dataset, analysis = hang()
     stuck = replace(absent(), finding=None)
     assert await result_of(GroupsScreen(dataset, analysis), "enter") == GroupFilter(TP, stuck)
-    assert await result_of(GroupsScreen(dataset, analysis), "o") == stuck
-    assert await result_of(GroupsScreen(dataset, analysis), "a") == GroupFilter(None)
+    assert await result_of(GroupsScreen(dataset, analysis), "g", "p") == stuck
+    assert await result_of(GroupsScreen(dataset, analysis), "g", "a") == GroupFilter(None)
     followed = await result_of(GroupsScreen(dataset, analysis), "j", "enter")
     assert followed == GroupFilter(DP, Selection(4, None, DP, LAST_SEQ, absence="never issued"))
-    assert await result_of(GroupsScreen(dataset, analysis), "G", "enter") == GroupFilter(0, Selection(0, group=0))
+    assert await result_of(GroupsScreen(dataset, analysis), "end", "enter") == GroupFilter(0, Selection(0, group=0))
 
 
 async def test_groups_are_found_by_name_and_by_rank() -> None:
@@ -270,7 +275,7 @@ async def test_screens_of_any_size_do_not_fail(size: tuple[int, int]) -> None:
         member(), FindingsScreen(dataset, analysis), FilesScreen(dataset, analysis), GroupsScreen(dataset, analysis),
     ):  # fmt: skip
         async with opened(page, size) as (app, pilot):
-            await pilot.press("j", "tab", "j", "G", "g", "pagedown")
+            await pilot.press("j", "tab", "j", "end", "home", "pagedown")
             await pilot.resize_terminal(90, 30)
             await pilot.pause()
             assert screen_text(app).strip()
@@ -280,7 +285,7 @@ async def test_many_ranks_open_and_scroll() -> None:
     dataset = large(16_384, absent=(77,))
     page = MemberScreen(dataset, STUCK, Selection(77, None, 0, 2, absence="never issued"))
     async with opened(page) as (app, pilot):
-        await pilot.press("j", "enter", "G")
+        await pilot.press("j", "enter", "end")
         await pilot.pause()
         assert app.screen.query_one("#members", LineList).count == 16_385
         assert "16383" in screen_text(app)

@@ -75,7 +75,7 @@ def test_secrets_differ_without_being_shown() -> None:
 async def test_all_settings_are_shown_when_asked_for_and_one_leads_to_its_rank() -> None:
     async with opened(SettingsScreen(*logged())) as (app, pilot):
         assert "version:nccl" not in screen_text(app)
-        await pilot.press("a")
+        await pilot.press("g", "a")
         await pilot.pause()
         assert "version:nccl" in screen_text(app)
         await pilot.press("slash", *"tree", "enter")
@@ -109,7 +109,7 @@ async def test_without_settings_the_screen_says_how_to_get_them() -> None:
 async def test_where_nothing_differs_the_key_for_all_is_named() -> None:
     same = with_logs(hang()[0], settings=[setting(r, "NCCL_ALGO", "Ring") for r in range(8)])
     async with opened(SettingsScreen(same, QUIET)) as (app, _):
-        assert "no setting differs between ranks; a lists all" in screen_text(app)
+        assert "no setting differs between ranks; g a lists all" in screen_text(app)
 
 
 @pytest.mark.parametrize("width", [1, 20, 80, 200])

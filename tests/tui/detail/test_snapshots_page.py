@@ -60,16 +60,16 @@ async def test_keys_show_devices_and_segments() -> None:
     page = page_of(snapshot_job(caching))
     async with opened(page) as (app, pilot):
         await ready(app, pilot)
-        await pilot.press("d")
+        await pilot.press("g", "d")
         assert "rank 1, device 1: snapshot_rank_1.pickle  2 of 4, 2 places" in screen_text(app)
-        await pilot.press("D", "D", "m")
+        await pilot.press("g", "p", "g", "p", "g", "m")
         text = screen_text(app)
         row = next(line.split() for line in text.splitlines() if line.startswith(">"))
         assert row[:2] == [">", "2"] and row[-1] == "#########."
         assert "2.9 GiB in gaps of used segments, 1 GiB in unused segments" in text
         await pilot.press("j", "enter")
         assert page.part == "device" and "rank 3, device 3" in screen_text(app)
-        await pilot.press("o")
+        await pilot.press("g", "r")
         assert "rank 3 has no lane" in screen_text(app)
 
 
@@ -99,9 +99,9 @@ async def test_the_page_of_memory_leads_to_snapshots_and_to_the_lanes() -> None:
     page = MemoryScreen(both, analysis)
     async with opened(page) as (app, pilot):
         await ready(app, pilot)
-        await pilot.press("a")
+        await pilot.press("g", "a")
         assert "HOLDS ALONE" in await ready(app, pilot)
-        await pilot.press("o")
+        await pilot.press("g", "r")
         await pilot.pause()
         assert app.result == Selection(2)
 
@@ -115,6 +115,6 @@ async def test_an_input_of_snapshots_only_opens_their_page() -> None:
 async def test_the_page_of_memory_without_samples_names_the_key_of_snapshots() -> None:
     dataset = snapshot_job(caching)
     async with opened(MemoryScreen(dataset, analyse(dataset))) as (app, pilot):
-        assert "no samples of memory; a shows the snapshots" in screen_text(app)
-        await pilot.press("a")
+        assert "no samples of memory; g a shows the snapshots" in screen_text(app)
+        await pilot.press("g", "a")
         assert "HOLDS ALONE" in await ready(app, pilot)

@@ -17,7 +17,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
-from rankscope.tui.copies import add_to_file
+from rankscope.tui.copies import add_to_file, note_of_copy, short_path
 from rankscope.tui.header import finding_text
 from rankscope.tui.options import Export
 from rankscope.tui.popups import Choice
@@ -51,7 +51,7 @@ class Exports:
         except OSError as error:
             self._view.note(f"not written: {error.strerror or error}")
         else:
-            self._view.note(plain(f"{path} written"))
+            self._view.note(_written_to(path, self._view.size.width))
 
     def export_traces(self) -> None:
         """Writes the traces of all ranks as one file, on one clock, for Perfetto."""
@@ -65,7 +65,7 @@ class Exports:
         else:
             self._view.note("writing the merged trace ...")
             to = "for ui.perfetto.dev"
-            written = partial(_written, export, timed.dataset, timed.analysis, self._options.export_dir, to)
+            written = partial(_written, export, timed.dataset, timed.analysis, self._options.export_dir, self._view.size.width, to)
             self._view.work_out(written, self._view.note)
 
     def export_repro(self) -> None:
@@ -76,7 +76,7 @@ class Exports:
         elif export is not None:
             self._view.note("writing the script, and playing it in memory ...")
             to = "run it with a Python that has torch"
-            written = partial(_written, export, whole.dataset, whole.analysis, self._options.export_dir, to)
+            written = partial(_written, export, whole.dataset, whole.analysis, self._options.export_dir, self._view.size.width, to)
             self._view.work_out(written, self._view.note)
 
     def step_replay(self) -> None:
@@ -106,19 +106,25 @@ class Exports:
     def _copy(self, text: str, done: str) -> None:
         self._view.app.copy_to_clipboard(text)
         try:
-            self._view.note(f"{done}, also to {plain(str(add_to_file(self._options.export_dir, text)))}")
+            self._view.note(note_of_copy(done, add_to_file(self._options.export_dir, text), self._view.size.width - 1))
         except OSError as error:
             self._view.note(f"{done}, but no file was written: {error.strerror or error}")
 
 
-def _written(export: Export, dataset: Dataset, analysis: Analysis, directory: Path, use: str) -> str:
+def _written_to(path: Path, width: int, use: str = "") -> str:
+    """A message for a line of `width` cells: the file, and its use."""
+    words = f" written: {use}" if use else " written"
+    return f"{short_path(path, width - len(words) - 1)}{words}"
+
+
+def _written(export: Export, dataset: Dataset, analysis: Analysis, directory: Path, width: int, use: str) -> str:
     try:
         path = export(dataset, analysis, directory)
     except OSError as error:
         return plain(f"not written: {error.strerror or error}")
     except ValueError as error:
         return plain(f"not written: {error}")
-    return plain(f"{path} written: {use}")
+    return _written_to(path, width, use)
 
 
 def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> str:

@@ -81,10 +81,8 @@ class Pages:
             self._say(f"{missing} yet: {STILL_LOADING}" if whole.is_partial else missing)
             return
         now = self.page
-        name = next_view(tab, now.title_text if now is not None else "")
-        if now is not None:
-            self._view.app.pop_screen()
-        self.open_named(name)
+        self.leave()
+        self.open_named(next_view(tab, now.title_text if now is not None else ""))
 
     def open_named(self, name: str) -> None:
         """Opens a page by its name."""
@@ -94,8 +92,8 @@ class Pages:
             self._open(VIEWS[name])
 
     def leave(self) -> None:
-        """Closes the page over the lanes."""
-        if self.page is not None:
+        """Closes the pages over the lanes."""
+        while self.page is not None:
             self._view.app.pop_screen()
 
     def _say(self, text: str) -> None:

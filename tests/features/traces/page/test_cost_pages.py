@@ -14,7 +14,7 @@ from rankscope.schema import Dataset
 from rankscope.tui.selection import GroupFilter, Selection
 from tests.features.traces.rules.test_collectives import SIZES, exchanging
 from tests.features.traces.rules.test_ranges import annotated
-from tests.tui.drive import opened, press, screen_text
+from tests.tui.drive import opened, press, screen_text, settle
 
 SCREENS = [(80, 24), (160, 45)]
 
@@ -26,28 +26,30 @@ def judged(dataset: Dataset) -> tuple[Dataset, Analysis]:
 @pytest.mark.parametrize("size", SCREENS)
 async def test_sizes_ranks_and_pairs_follow_one_another(size: tuple[int, int]) -> None:
     async with opened(judged(exchanging(SIZES)), size) as (app, pilot):
-        await press(app, pilot, "v", "r")
+        app.lanes.open_view("collectives")
+        await settle(app, pilot)
         sizes = screen_text(app)
         assert "all_to_all 25 KiB default_pg" in sizes and "busbw" in sizes and "busiest rank sends 1.7 times" in sizes
         assert ("Float" in sizes) == (size[0] > 100)
-        await press(app, pilot, "m")
+        await press(app, pilot, "g", "m")
         assert "how often it was that" in screen_text(app)
-        await press(app, pilot, "m")
+        await press(app, pilot, "g", "m")
         pairs = screen_text(app)
         assert "tenths of 38 KiB" in pairs and "from 2 9 3 ." in pairs and "from 0 . 1 5" in pairs
-        await press(app, pilot, "m")
+        await press(app, pilot, "g", "m")
         assert screen_text(app) == sizes
 
 
 @pytest.mark.parametrize("size", SCREENS)
 async def test_annotations_then_modules(size: tuple[int, int]) -> None:
     async with opened(judged(annotated().build()), size) as (app, pilot):
-        await press(app, pilot, "v", "u")
+        app.lanes.open_view("annotations")
+        await settle(app, pilot)
         text = screen_text(app)
         assert "forward" in text and "nn.Module" not in text and "annotations  of a step" in text
-        await press(app, pilot, "m")
+        await press(app, pilot, "g", "m")
         assert "Linear_0" in screen_text(app)
-        await press(app, pilot, "m")
+        await press(app, pilot, "g", "m")
         text = screen_text(app)
         assert "classes of modules" in text and "Linear_0" not in text and "Linear" in text
 

@@ -31,7 +31,7 @@ from rankscope.tui.actions import bound
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.operation_text import group_label
-from rankscope.tui.detail.screens.page import Page, Result, TablePage, Way
+from rankscope.tui.detail.screens.page import Page, TablePage, Way
 from rankscope.tui.detail.stack_tree import place
 from rankscope.tui.filters import parse_ranks
 from rankscope.tui.options import ViewOptions
@@ -105,15 +105,11 @@ class MessagesScreen(TablePage[dict[str, Any]]):
         if self.wanted or self.dataset.messages.is_empty():
             return super().nothing()
         limits = ", ".join([self.asked.roles, *self.limits()])
-        return wrapped([line(f"no message passes the limits ({plain(limits)}); f and r change them")], self.size.width)
+        return wrapped([line(f"no message passes the limits ({plain(limits)}); f and g change them")], self.size.width)
 
     def choose(self, at: int) -> None:
         """Opens the whole record."""
-        self.app.push_screen(RecordScreen(self.dataset, self.messages.row(at), self.options), self._after_record)
-
-    def _after_record(self, result: Result) -> None:
-        if result is not None:
-            self.dismiss(result)
+        self.open_over(RecordScreen(self.dataset, self.messages.row(at), self.options))
 
     def _again(self, asked: Wanted) -> None:
         self.asked = asked
@@ -174,6 +170,7 @@ class RecordScreen(Page):
     ]
     ENTER = "lane"
     TITLE = "one message"
+    TAB = 7
 
     def __init__(self, dataset: Dataset, row: dict[str, Any], options: ViewOptions | None = None) -> None:
         super().__init__(options or ViewOptions())

@@ -40,7 +40,7 @@ from rankscope.schema import Dataset
 from rankscope.text.wording import clock, ranks_text
 from rankscope.tui.actions import bound
 from rankscope.tui.detail.screens.grid_page import BinnedPage, row_head
-from rankscope.tui.detail.screens.page import Result, Way
+from rankscope.tui.detail.screens.page import Way
 from rankscope.tui.options import ViewOptions
 from rankscope.tui.selection import Moment
 from rankscope.tui.styled_text import Line, Span, cut, line, wrapped
@@ -312,14 +312,7 @@ class MemoryScreen(BinnedPage):
         """Opens the page of snapshots over this one; a rank chosen there is one chosen here."""
         from rankscope.features.memory.page.snapshots_page import SnapshotsScreen
 
-        page = SnapshotsScreen(self.dataset, self.analysis, self.options)
-        page.surroundings = self.surroundings
-        self.app.push_screen(page, self._leave)
-
-    def _leave(self, result: Result) -> None:
-        """Closes this page too, if a rank was chosen in a page over it."""
-        if result is not None:
-            self.dismiss(result)
+        self.open_over(SnapshotsScreen(self.dataset, self.analysis, self.options))
 
     def action_device(self) -> None:
         """Shows the next kind of device, and the same rank there."""
@@ -357,5 +350,5 @@ class MemoryScreen(BinnedPage):
         if not self.grids and not self.lacks_data(self.dataset, self.analysis):
             return [line(Span("arranging the samples", "dim"))]
         if not self.grids and not self.dataset.snapshots.is_empty():
-            return [line(Span("no samples of memory", "warn"), "; ", Span("a", "bold"), " shows the snapshots")]
+            return [line(Span("no samples of memory", "warn"), "; ", Span("g a", "bold"), " shows the snapshots")]
         return super().nothing()

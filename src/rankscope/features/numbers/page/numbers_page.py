@@ -323,5 +323,5 @@ class NumbersScreen(BinnedPage):
         if self.grid is None and self.dataset.has_tensors:
             return [line(Span("arranging the operations", "dim"))]
         if self._only and not self.wanted:
-            return [line(Span("nothing is off", "good"), "; ", Span("o", "bold"), " lists all")]
+            return [line(Span("nothing is off", "good"), "; ", Span("g o", "bold"), " lists all")]
         return super().nothing()

@@ -23,7 +23,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.given_input import GivenInput, quoted
 from rankscope.tui.actions import SCROLLING, TAB_KEYS, Hint, bound, hint_line
 from rankscope.tui.columns import Columns
-from rankscope.tui.copies import add_to_file
+from rankscope.tui.copies import add_to_file, note_of_copy
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.source_editor import editor_command, locate
 from rankscope.tui.options import ViewOptions
@@ -245,6 +245,16 @@ class Page(ModalScreen[Result]):
         if self.surroundings is not None:
             self.surroundings.open_tab(number)
 
+    def open_over(self, page: Page) -> None:
+        """Opens a page over this one; a place that is chosen there is one chosen here."""
+
+        def chosen(result: Result) -> None:
+            if result is not None:
+                self.dismiss(result)
+
+        page.surroundings, page.is_early = self.surroundings, self.is_early
+        self.app.push_screen(page, chosen)
+
     def action_main(self, name: str) -> None:
         """Does an action of the main screen, which does not change what is on the page."""
         if self.surroundings is not None:
@@ -261,11 +271,12 @@ class Page(ModalScreen[Result]):
     def copy_text(self, text: str) -> None:
         """Copies a text to the clipboard, and to a file: clipboards often do not work through tmux and SSH."""
         self.app.copy_to_clipboard(text)
-        said = plain(text.partition("\n")[0], 60)
+        first, _, _ = text.partition("\n")
+        done = f"copied: {plain(first)}"
         try:
-            self.note(f"copied: {said}; also in {plain(str(add_to_file(self.options.export_dir, text)))}")
+            self.note(note_of_copy(done, add_to_file(self.options.export_dir, text), self.size.width - 1))
         except OSError as error:
-            self.note(f"copied: {said}; no file was written: {error.strerror or error}")
+            self.note(f"{plain(done, 40)}, but no file was written: {error.strerror or error}")
 
     def limits(self) -> list[str]:
         """Limits of the lists, in words."""

@@ -117,7 +117,7 @@ class SettingsScreen(TablePage[Row]):
     def nothing(self) -> list[Line]:
         """The text for an empty list: how to get settings, or that none differs."""
         if self.settings and not self.wanted:
-            return [line("no setting differs between ranks; ", Span("a", "bold"), " lists all")]
+            return [line("no setting differs between ranks; ", Span("g a", "bold"), " lists all")]
         return super().nothing()
 
     def choose(self, at: int) -> None:
