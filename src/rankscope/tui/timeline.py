@@ -138,6 +138,7 @@ class Timeline(Unstyled, can_focus=True):
     def _ruler(self, board: LaneBoard, label: str, text: str, width: int) -> Strip:
         at = board.view.cell_of(board.unit) * board.view.chars
         head = f"{label[: self.head.width - 1]:<{self.head.width}}"
+        text = _without_number_at(text, at)
         base = base_style(self.options.look)
         dim, bold = (base + face_style(name, self.options.look) for name in ("dim", "bold"))
         segments = [Segment(head, dim), Segment(text[:at], dim)]
@@ -205,6 +206,15 @@ class Timeline(Unstyled, can_focus=True):
         else:
             self.board.scroll_rows(3 * direction)
         self.changed()
+
+
+def _without_number_at(text: str, at: int) -> str:
+    """A ruler without the number whose digits stand under the mark of the cursor: "|1v2" reads as another number."""
+    if not 0 <= at < len(text) or not text[at].isdigit():
+        return text
+    begin = text.rfind("|", 0, at)
+    end = next((place for place in range(at, len(text)) if text[place] == " "), len(text))
+    return text if begin < 0 or " " in text[begin:at] else f"{text[:begin]}{' ' * (end - begin)}{text[end:]}"
 
 
 # Effects of the keys of the lanes on the board: moving, zooming, folding.

@@ -102,7 +102,9 @@ def card(dataset: Dataset, analysis: Analysis, finding: Finding) -> FindingCard:
         *([line(Span("$ ", "dim"), Span(plain(command), "bold"), Span("   Y copies it", "dim"))] if command else []),
         *([line(plain(seen))] if seen else []),
     ]
-    return FindingCard(tuple((title, text) for title, text in _card_texts(dataset, analysis, finding) if text), tuple(now))
+    return FindingCard(
+        tuple((title, text) for title, text in _card_texts(dataset, analysis, finding) if text), tuple(now)
+    )
 
 
 def fitted(texts: Iterable[tuple[str, str]], width: int, height: int, spare: Sequence[str] = ()) -> list[Line]:

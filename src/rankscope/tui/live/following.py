@@ -12,6 +12,7 @@ from rich.text import Text
 from rankscope.analysis.job_state import JobState
 from rankscope.analysis.live_state import LiveState
 from rankscope.analysis.model import Analysis, Status
+from rankscope.report.headlines import short_verdict
 from rankscope.text.escaping import plain
 from rankscope.text.wording import SECOND_NS, clock, duration, plural, rank_ranges
 from rankscope.tui.board import Board
@@ -143,9 +144,9 @@ class Following(JobNews):
             return
         self._told_of = update.update.number
         analysis, live, app = update.update.analysis, update.update.live, self._view.app
-        text, title = plain(analysis.verdict), (live.state if live.is_stopped else analysis.status).upper()
+        text, title = plain(short_verdict(analysis)), (live.state if live.is_stopped else analysis.status).upper()
         self._rung = True
-        app.notify(text, title=title, severity="error", timeout=TOAST_S, markup=False)
+        app.notify(f"{text}\nany key closes this", title=title, severity="error", timeout=TOAST_S, markup=False)
         if self._view.options.bell:
             app.bell()
 
