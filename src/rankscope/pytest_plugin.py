@@ -95,7 +95,7 @@ class NumbersTest:
 
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            code = run(["numbers", *words, *(["--strict"] if strict else [])])
+            code = run(["report", "--only", "numbers", *words, *(["--strict"] if strict else [])])
         report = out.buffer.getvalue().decode()
         if code:
             pytest.fail(report, pytrace=False)

@@ -113,7 +113,7 @@ def test_of_a_rank_whose_dump_is_cut_off_it_is_not_said_that_it_waits_for_nothin
     dataset = cut(whole, 1, 1)
     analysis, index = analyse(dataset), OpIndex(dataset)
     why = explain_rank(dataset, analysis, 1)
-    assert why.title.startswith("rank 1 is not accused: the operation that it waits in is not known; ")
+    assert why.title.startswith("rank 1 is not accused: it is in question, and nothing proves it: the dump of rank 1 ")
     pane = "\n".join(
         parts.plain for parts in compact(look_up(index, analysis, Selection(1, group=0, seq=2, absence="unknown")), 80)
     )

@@ -46,7 +46,7 @@ def test_accused_with_the_rule_the_evidence_and_what_would_clear_it() -> None:
     assert (why.rank, why.accused, why.finding) == (3, True, "f1")
     assert why.title == "rank 3 is accused: rank 3 never issued all_reduce #6 of tp"
     assert told(why, "rule")[0].startswith(
-        "missing-rank: others wait in a collective that it never issued, and it has nothing"
+        "missing-rank: others wait in a collective that it never issued, and it waits for nothing"
     )
     assert "nothing pending" in told(why, "evidence")[0]
     assert told(why, "state") == ["rank 3, tp: last issued all_reduce #5, completed; last completed #5"]
@@ -77,7 +77,7 @@ def test_waiting_is_told_step_by_step_with_the_records() -> None:
 def test_victim_that_also_lacks_something_is_told_why_that_does_not_count() -> None:
     why = ask(cascade().build(), 2)
     assert told(why, "unlike") == ["it issued all_reduce #6 of tp; rank 3 never did"]
-    assert told(why, "close") == ["it never issued all_reduce #6 of dp: all_reduce #6 of tp is pending and holds it up"]
+    assert told(why, "close") == ["it never issued all_reduce #6 of dp: all_reduce #6 of tp is pending and blocks it"]
 
 
 def test_healthy_rank() -> None:

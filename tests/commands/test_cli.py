@@ -67,9 +67,9 @@ def test_a_view_is_opened_by_its_name_only(hang: list[JobSource], app: type[App]
     assert run(["dumps", "--view", "groups"]) == 0
     assert app.opened["options"].view == "groups"
     assert run(["dumps", "--view", "nonsense"]) == 2
-    assert "findings, logs, groups" in capsys.readouterr().err
+    assert ", ".join(VIEWS) in capsys.readouterr().err
     assert run(["--help"]) == 0
-    assert "findings, logs, groups, stacks" in " ".join(capsys.readouterr().out.split())
+    assert ", ".join(list(VIEWS)[:-1]) in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_terminal_is_asked_for_its_size(
@@ -89,7 +89,9 @@ def test_the_app_exports_where_one_stands_and_overwrites_nothing(hang: list[JobS
     run(["dumps"])
     options = app.opened["options"]
     job = app.opened["load"](print)
-    assert [options.export(*job, options.export_dir).name for _ in range(2)] == ["findings.md", "findings-2.md"]
+    export = options.exports["Markdown"]
+    assert [export(*job, options.export_dir).name for _ in range(2)] == ["findings.md", "findings-2.md"]
+    assert [options.exports[form](*job, options.export_dir).suffix for form in ("HTML", "JSON")] == [".html", ".json"]
     assert Path("findings.md").exists()
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-
-from rankscope.text.step_commands import COMMAND
+from functools import cache
 
 LONGEST = 2_000
 """Characters kept of one piece of text from a file; a function name of a megabyte is an attack or a mistake."""
@@ -45,15 +44,19 @@ def _visible(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
-_WHOLE_COMMAND = re.compile(rf"(?<!\S)(?P<command>{COMMAND.pattern})(?P<stop>[,.;:]?)(?!\S)")
-"""A command between spaces, with the punctuation behind it."""
+@cache
+def _whole_command() -> re.Pattern[str]:
+    """A command between spaces, with the punctuation behind it; only Markdown asks for it."""
+    from rankscope.text.step_commands import COMMAND
+
+    return re.compile(rf"(?<!\S)(?P<command>{COMMAND.pattern})(?P<stop>[,.;:]?)(?!\S)")
 
 
 def markdown(text: str, limit: int | None = None) -> str:
     """`text` as inline Markdown without markup, links, mentions, HTML or table cells: odd words stand in code spans."""
     shown, end = " ".join(plain(text, limit).replace("|", "\u00a6").split()), 0
     parts: list[str] = []
-    for found in _WHOLE_COMMAND.finditer(shown):
+    for found in _whole_command().finditer(shown):
         parts += [*_spans(shown[end : found.start()].split()), f"{code_span(found['command'])}{found['stop']}"]
         end = found.end()
     return " ".join([*parts, *_spans(shown[end:].split())])

@@ -185,7 +185,7 @@ def alone(looked: dict[int, Stack]) -> Analysis:
 
 def test_stacks_alone_name_the_one_that_stands_apart() -> None:
     analysis = alone(stacks(SAVE))
-    assert (analysis.status, analysis.culprits) == ("unknown", (CULPRIT,))
+    assert (analysis.status, analysis.culprits) == ("suspect", (CULPRIT,))
     assert analysis.verdict == "rank 3 is in torch.save while all others are in all_reduce"
     assert analysis.findings[0].confidence == "medium"
 
