@@ -28,9 +28,10 @@ def sample(folder: Path) -> tuple[Dataset, Analysis]:
     return dataset, analyse(dataset)
 
 
+FAULTS = {fault.name: fault.job for fault in SHOWN_FAULTS}
 JOBS: dict[str, Callable[[], tuple[Dataset, Analysis]]] = {
     **{folder.name: partial(sample, folder) for folder in sorted(SAMPLES.iterdir()) if folder.is_dir()},
-    **{fault.name: fault.job for fault in SHOWN_FAULTS},
+    **FAULTS,
     "hang": hang,
     "hang without a dump": partial(hang, no_dump=(5, 9)),
     "healthy job": healthy,
@@ -71,7 +72,8 @@ async def test_each_mark_in_view_stands_in_the_legend_and_each_tab_has_data(name
         await act(app, pilot, "sites")
         assert not unexplained(), screen_text(app)
         await press(app, pilot, "escape")
-        for tab in app.lanes.pages.tabs():
+        # the pages of the other simulated faults are those of a hang
+        for tab in app.lanes.pages.tabs() if name not in FAULTS else ():
             for view in tab.views:
                 await press(app, pilot, str(tab.number))
                 page = app.screen

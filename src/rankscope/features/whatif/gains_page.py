@@ -55,7 +55,7 @@ class GainsScreen(TablePage[Gain]):
         return self.answers.gains if self.answers else ()
 
     def how_to_fill(self) -> list[Line]:
-        """That no cause would gain, where that was asked; else how to fill the page."""
+        """The answer where no cause would gain; else how to fill the page."""
         if self.answers is None:
             return super().how_to_fill()
         return wrapped([line("no cause that was asked about would make a step clearly shorter")], self.size.width - 1)
