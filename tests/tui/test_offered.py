@@ -30,7 +30,7 @@ def sample(folder: Path) -> tuple[Dataset, Analysis]:
 
 FAULTS = {fault.name: fault.job for fault in SHOWN_FAULTS}
 JOBS: dict[str, Callable[[], tuple[Dataset, Analysis]]] = {
-    **{folder.name: partial(sample, folder) for folder in sorted(SAMPLES.iterdir()) if folder.is_dir()},
+    **{folder.name: partial(sample, folder) for folder in sorted(SAMPLES.glob("[a-z]*")) if folder.is_dir()},
     **FAULTS,
     "hang": hang,
     "hang without a dump": partial(hang, no_dump=(5, 9)),
