@@ -203,6 +203,7 @@ async def test_the_palette_shows_call_sites_and_escape_ends_them(size: tuple[int
         assert "validate" in text
         await press(app, pilot, "g", "g")
         assert "call sites of all 3 groups" in screen_text(app)
+        assert "g g one group" in screen_text(app)
         await act(app, pilot, "memory")
         assert "memory is drawn on the axis of time" in screen_text(app)
         await press(app, pilot, "escape")

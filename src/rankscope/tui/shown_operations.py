@@ -18,6 +18,7 @@ from rankscope.tui.board import Board
 from rankscope.tui.boards import LaneBoard
 from rankscope.tui.cell_selection import Place, column_of
 from rankscope.tui.clocks import align_clocks
+from rankscope.tui.lane_cells import LaneCells
 from rankscope.tui.lane_paint import Gutter, Line
 from rankscope.tui.letters import Codes
 from rankscope.tui.model import Model
@@ -26,6 +27,10 @@ from rankscope.tui.search import Target, parse
 from rankscope.tui.text_bars import shortened
 
 Ints = NDArray[np.int64]
+
+
+JOINT = {".": "several done", "-": "goes on", "~": "waits on"}
+"""Characters of cells of one character that are no letter of an operation, and their meaning."""
 
 
 class ShownOperations(Board, LaneBoard):
@@ -37,7 +42,15 @@ class ShownOperations(Board, LaneBoard):
     def __init__(self, model: Model, width: int = 60, height: int = 10) -> None:
         self._ticks: tuple[Model, int | None, tuple[list[int], list[int]]] = (model, None, ([], []))
         """Columns and numbers of the collectives of a group, for the ruler."""
+        self._characters: frozenset[int] = frozenset()
+        """The characters of the cells that were drawn last."""
         super().__init__(model, width, height)
+
+    def cells(self, lanes: Ints) -> LaneCells:
+        """The cells of some lanes in the window."""
+        cells = super().cells(lanes)
+        self._characters = frozenset(cells.text.tobytes())
+        return cells
 
     def clock_offsets(self, whole: Model) -> Mapping[int, int]:
         """The difference of each rank's clock from the clock that most agree with."""
@@ -128,8 +141,9 @@ class ShownOperations(Board, LaneBoard):
         return [self.times.note] if self.view.kind == "time" and self.times is not None else []
 
     def legend(self, present: Codes) -> list[str]:
-        """Marks, then letters, then blanks."""
-        return letters.legend(present)
+        """Marks, then letters, then blanks; last, the characters that stand for several operations or for no start."""
+        joint = JOINT if self.view.chars == 1 else {}
+        return [*letters.legend(present), *(f"{c} {text}" for c, text in joint.items() if ord(c) in self._characters)]
 
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:
         """The worst code of each column of the whole model, or the shown operations on the axis of time."""

@@ -151,11 +151,11 @@ class ShownSites(ShownOperations):
         count = len(set(self.model.ranks.tolist()))
         groups = len(np.unique(self._group_of_lane()))
         if self.group is None:
-            shown, other = f"all {plural(groups, 'group')}", "r one group"
+            shown, other = f"all {plural(groups, 'group')}", "g g one group"
         else:
             name = self._name_of(self.group)
             shown = f"group {name}" if groups < 2 else f"{plural(groups, 'group')} like {name}"
-            other = "r all groups"
+            other = "g g all groups"
         rows = f"{plural(count, 'rank')} in {plural(len(self.rows), 'row')}"
         return [f"call sites of {shown}", f"{other}, esc states", rows]
 

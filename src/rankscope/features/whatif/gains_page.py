@@ -40,9 +40,10 @@ class GainsScreen(TablePage[Gain]):
 
     @classmethod
     def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
-        """Whether nothing was asked, and no reason for that is known."""
+        """Whether nothing was asked, or nothing would gain."""
         del dataset
-        return WHAT_IF_RESULTS.find(analysis) is None and WHAT_IF_REASON.find(analysis) is None
+        answers = WHAT_IF_RESULTS.find(analysis)
+        return answers is None or not answers.gains
 
     def heading(self) -> list[Line]:
         """The slowdown, and the columns; or why nothing was asked."""
@@ -52,6 +53,12 @@ class GainsScreen(TablePage[Gain]):
     def rows(self) -> Sequence[Gain]:
         """The gains, best first."""
         return self.answers.gains if self.answers else ()
+
+    def how_to_fill(self) -> list[Line]:
+        """The answer where no cause would gain; else how to fill the page."""
+        if self.answers is None:
+            return super().how_to_fill()
+        return wrapped([line("no cause that was asked about would make a step clearly shorter")], self.size.width - 1)
 
     def has(self, row: Gain, text: str) -> bool:
         """Whether the cause or the ranks of a gain have `text`."""

@@ -120,6 +120,10 @@ def _named(name: str) -> int:
     return DATA if any(part in name.lower() for part in _LOADING) else 0
 
 
+STEP = "|"
+"""The character at the begin of a step, in cells in which nothing ran."""
+
+
 def letters() -> list[tuple[str, str]]:
     """The letters of the lanes and their meaning, for the help."""
     return [
@@ -130,12 +134,12 @@ def letters() -> list[tuple[str, str]]:
         ("h", "the host runs an operation"), ("l", "the host launches, or calls the driver"),
         ("s", "the host waits for its device"), ("d", "the host loads data"), ("p", "the host runs Python"),
         ("u", "the host is in a range that the user has named"), (".", "nothing ran"),
-        ("|", "a step begins"), (" ", "the profiler was off"),
+        (STEP, "a step begins"), (" ", "the profiler was off"),
     ]  # fmt: skip
 
 
-def legend(codes: Codes) -> list[str]:
-    """The meaning of each of the letters of these codes of cells; the most important first."""
+def legend(codes: Codes, *, has_steps: bool = False) -> list[str]:
+    """The meaning of each of the letters of these codes of cells, the most important first; `has_steps` adds STEP."""
     present = set(codes.tolist())
     moving = [a for a in sorted(present) if MOVING <= a < WAITING]
     rest = [a for a in (DATA, OP, SYNC, LAUNCH, PYTHON, NAMED, MEMORY) if a in present]
@@ -145,7 +149,7 @@ def legend(codes: Codes) -> list[str]:
         **{_word(a): a for a in rest}, f"{BOTH} both": CODE_OF_BOTH, f"{SPARSE} computes in part": CODE_OF_SPARSE,
         **{_word(a): a for a in moving[2:]}, f"{IDLE} idle": WINDOW,
     }  # fmt: skip
-    return [word for word, code in words.items() if code in present]
+    return [*(word for word, code in words.items() if code in present), *([f"{STEP} step begins"] if has_steps else [])]
 
 
 def _word(activity: int) -> str:

@@ -50,6 +50,8 @@ class ShownTraces(TraceBoard, LaneBoard):
     FOOTER = TRACED_FOOTER
     SEARCHED = "operation, kernel, group or rank"
     RULED = 2
+    _has_steps = False
+    """Whether a step begins in the cells that were drawn last."""
 
     def facts(self) -> Callable[[int, int], list[StyledLine]]:
         """The span under the cursor: its collective, launch, stack and step."""
@@ -117,8 +119,8 @@ class ShownTraces(TraceBoard, LaneBoard):
         return [self.lanes.clock_words]
 
     def legend(self, present: Codes) -> list[str]:
-        """The most important activities first."""
-        return activity.legend(present)
+        """The most important activities first; last, the begin of a step."""
+        return activity.legend(present, has_steps=self._has_steps)
 
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:
         """The activity of most ranks of the whole model."""
@@ -138,7 +140,9 @@ class ShownTraces(TraceBoard, LaneBoard):
 
     def compose(self, gutter: Gutter, count: int) -> tuple[list[Line], Codes]:
         """`count` rows from the first in view on."""
-        return trace_paint.compose(self, gutter, count)
+        lines, codes = trace_paint.compose(self, gutter, count)
+        self._has_steps = any(activity.STEP.encode() in line.text for line in lines)
+        return lines, codes
 
     # Memory below the lanes
 

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from rankscope.features.traces.page.activity import IDLE, MOVING, WAITING
+from rankscope.features.traces.page.activity import IDLE, MOVING, STEP, WAITING
 from rankscope.features.traces.page.lanes import TraceLanes
 from rankscope.features.traces.page.trace_board import TraceBoard
 from rankscope.features.traces.page.trace_cells import draw
@@ -51,7 +51,7 @@ def compose(board: TraceBoard, gutter: Gutter, count: int = 0) -> tuple[list[Lin
 
 
 def _mark_steps(board: TraceBoard, rows: list[Row], text: Codes) -> None:
-    """Draws `|` at the begin of each step of a rank, in empty cells only."""
+    """Draws STEP at the begin of each step of a rank, in empty cells only."""
     for at, row in enumerate(rows):
         lane = row.lanes[0]
         starts, _ = board.lanes.steps_of[lane]
@@ -59,7 +59,7 @@ def _mark_steps(board: TraceBoard, rows: list[Row], text: Codes) -> None:
         cells = np.array(cells_of_steps(starts, board.view, shift, board.width), np.int64)
         if len(cells) * 4 <= board.width:
             free = cells[(text[at, cells] == ord(IDLE)) | (text[at, cells] == ord(" "))]
-            text[at, free] = ord("|")
+            text[at, free] = ord(STEP)
 
 
 def _mark_cursor(board: TraceBoard, styles: Codes) -> None:

@@ -67,6 +67,12 @@ class FindingsScreen(TablePage[Row]):
         self._order = under_causes(analysis)
         self._first = self._order.index(index) if index < len(self._order) else 0
 
+    @classmethod
+    def lacks_data(cls, dataset: Dataset, analysis: Analysis) -> bool:
+        """Whether nothing was found."""
+        del dataset
+        return not analysis.findings
+
     def heading(self) -> list[Line]:
         """The number of findings, and the verdict."""
         findings = self.analysis.findings
