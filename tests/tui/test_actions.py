@@ -16,6 +16,7 @@ from rankscope.kinds.view_kinds import VIEWS
 from rankscope.tui import popups
 from rankscope.tui.actions import ACTIONS, ALONE_FOOTER, BY_ID, FOOTER, TRACED_FOOTER, Scope, bindings_for
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.detail.screens.page import Page
 from rankscope.tui.lanes_screen import LanesScreen
 from rankscope.tui.model import build_model
 from rankscope.tui.timeline import MOVES, Timeline
@@ -97,8 +98,8 @@ def test_a_key_has_one_meaning_on_all_screens_pages_and_widgets() -> None:
 
 
 def test_the_letters_of_a_menu_of_a_page_differ_and_do_something() -> None:
-    pages = [function(row.page) for row in VIEWS.values()]
-    with_menus = [page for page in pages if any("WAYS" in vars(kind) and kind.WAYS for kind in page.__mro__)]
+    pages: list[type[Page]] = [function(row.page) for row in VIEWS.values()]
+    with_menus = [page for page in pages if any(vars(kind).get("WAYS") for kind in page.__mro__)]
     assert len(with_menus) > len(pages) // 2
     for page in with_menus:
         ways = [way for kind in page.__mro__ for way in vars(kind).get("WAYS", ())]

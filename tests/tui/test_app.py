@@ -21,7 +21,6 @@ from tests.builders import JobBuilder
 from tests.tui.drive import LONGEST_S, PLAIN, act, bar, board_of, loaded, loads, opened, press, screen_text, until
 from tests.tui.jobs import hang, healthy
 
-
 ROOMY = (80, 30)
 """A screen with room for all rows of the hang and the whole card."""
 

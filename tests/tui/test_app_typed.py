@@ -220,11 +220,11 @@ async def test_filtering_by_operation_and_state() -> None:
 async def test_a_list_of_choices_is_walked_with_arrows() -> None:
     async with opened(hang(), size=(80, 30)) as (app, pilot):
         await press(app, pilot, "g")
-        assert isinstance(app.screen, ChoiceScreen)
+        assert "rows by process group" in screen_text(app)
         await press(app, pilot, "down", "down", "up", "enter")
         assert bar(app, "keys").strip() == "lanes by process group"
         await press(app, pilot, "g", "escape")
-        assert app.screen is app.lanes
+        assert not isinstance(app.screen, ChoiceScreen)
 
 
 # Other screens and what goes out
@@ -275,7 +275,7 @@ async def test_members_and_views_open_and_close() -> None:
 
 async def test_the_keys_of_tabs_go_through_the_views_that_have_data() -> None:
     async with opened(hang()) as (app, pilot):
-        assert bar(app, "tabs").split() == "1 verdict 2 lanes 3 stacks 4 groups 7 evidence".split()
+        assert " ".join(bar(app, "tabs").split()) == "1 verdict 2 lanes 3 stacks 4 groups 7 evidence"
         seen = []
         for key in "4443771":
             await press(app, pilot, key)
@@ -283,9 +283,9 @@ async def test_the_keys_of_tabs_go_through_the_views_that_have_data() -> None:
         assert seen == ["groups", "mesh", "groups", "members", "findings", "files", "lanes"]
         assert app.lanes.findings.at_finding
         await press(app, pilot, "7", "2")
-        assert app.screen is app.lanes and not app.lanes.findings.at_finding
+        assert not app.lanes.is_covered and not app.lanes.findings.at_finding
         await press(app, pilot, "6")
-        assert app.screen is app.lanes
+        assert not app.lanes.is_covered
         assert bar(app, "keys").strip() == "no data for state"
 
 
@@ -295,7 +295,10 @@ async def test_the_findings_are_exported(tmp_path: Path) -> None:
         path.write_text(analysis.verdict)
         return path
 
-    async with opened(hang(), options=replace(PLAIN, exports={"Markdown": export}, export_dir=tmp_path)) as (app, pilot):
+    async with opened(hang(), options=replace(PLAIN, exports={"Markdown": export}, export_dir=tmp_path)) as (
+        app,
+        pilot,
+    ):
         await press(app, pilot, "e")
         assert "Markdown: write the report to" in screen_text(app)
         await press(app, pilot, "m")

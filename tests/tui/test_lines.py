@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
 import pytest
 from rich.text import Text
 
-from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.model import Analysis, Finding, Severity
 from rankscope.schema import ReadParts
 from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys, hint_line, lane_hints
 from rankscope.tui.axis import View, fit, group_ticks, sequence_ruler, time_ruler
@@ -71,7 +72,7 @@ def test_a_healthy_job_has_no_times_in_its_title() -> None:
     assert text(title_line(dataset, analysis, 80)).endswith("  HEALTHY ")
 
 
-def sureness(width: int, index: int = 0, severity: str = "critical", *, whole_follows: bool = False) -> str:
+def sureness(width: int, index: int = 0, severity: Severity = "critical", *, whole_follows: bool = False) -> str:
     """The end of the title over a finding."""
     dataset, analysis = hang(16, 10)
     doubtful = replace(analysis.findings[index], confidence="low", severity=severity)
@@ -247,7 +248,7 @@ def test_words_of_the_legend_take_the_lines_that_they_need(width: int) -> None:
     lines = in_lines(words, width)
     assert "  ".join(lines).split("  ") == words, "nothing is left out"
     assert all(len(line) <= width or line in words for line in lines)
-    assert all(len(f"{line}  {after.split('  ')[0]}") > width for line, after in zip(lines, lines[1:], strict=False))
+    assert all(len(f"{line}  {after.split('  ')[0]}") > width for line, after in pairwise(lines))
 
 
 def test_the_status_says_what_else_is_set(board: ShownOperations) -> None:
