@@ -70,11 +70,13 @@ async def test_without_times_the_sequence_stays() -> None:
         assert "no times were recorded" in bar(app, "keys")
 
 
-async def test_orders_are_gone_through() -> None:
-    async with opened(hang()) as (app, pilot):
+async def test_orders_are_chosen_from_a_menu_that_lacks_the_present_one() -> None:
+    async with opened(hang(), size=(80, 30)) as (app, pilot):
         seen = []
-        for _ in range(5):
-            await pilot.press("r")
+        for letter in "dghar":
+            await press(app, pilot, "g")
+            assert ("rows by rank" in screen_text(app)) == (board_of(app).ordering != "rank")
+            await press(app, pilot, letter)
             seen.append(bar(app, "keys").strip())
         assert seen == [
             "lanes by distance from the root", "lanes by process group", "lanes by host",
@@ -139,7 +141,7 @@ async def test_searching_and_walking_hits() -> None:
         await pilot.press("escape")
         assert "find" not in bar(app, "status")
         await pilot.press("n")
-        assert "2/" in bar(app, "verdict")
+        assert " 2/3" in bar(app, "title"), "the next finding"
 
 
 async def test_searching_for_what_is_not_there() -> None:
@@ -173,7 +175,13 @@ async def test_filtering_ranks() -> None:
         assert len(board_of(app).model.ranks) == 16
 
 
-@pytest.mark.parametrize(("text", "says"), [("abc", "not a list of ranks"), ("400", "no rank up to 15")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("abc", "'abc' is no rank, group, operation or state"), ("400", "no rank up to 15"),
+        ("0-x", "not a list of ranks: 0-x"), ("group abc", "no group is called 'abc'"), ("3 group", "which group?"),
+    ],
+)  # fmt: skip
 async def test_filters_that_make_no_sense_are_refused(text: str, says: str) -> None:
     async with opened(hang()) as (app, pilot):
         await pilot.press("f", *text, "enter")
@@ -184,33 +192,40 @@ async def test_filters_that_make_no_sense_are_refused(text: str, says: str) -> N
 
 async def test_filtering_by_group() -> None:
     async with opened(hang()) as (app, pilot):
-        await press(app, pilot, "p", "slash", *"parallel_1", "enter", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "f", *"group tp1", "enter")
         assert board_of(app).model.ranks.tolist() == [4, 5, 6, 7]
         assert "only group TENSOR_PARALLEL_1" in bar(app, "status")
         assert bar(app, "keys").strip() == "4 of 16 ranks shown; esc shows all"
-        await press(app, pilot, "p", "a")
+        await press(app, pilot, "f", "enter")
+        assert bar(app, "keys").strip() == "all 16 ranks shown"
+        await press(app, pilot, "4", "slash", *"l_1", "enter", "enter")
+        assert not app.lanes.is_covered
+        assert board_of(app).model.ranks.tolist() == [4, 5, 6, 7]
+        await press(app, pilot, "4", "g", "a")
         assert bar(app, "keys").strip() == "all 16 ranks shown"
 
 
 async def test_filtering_by_operation_and_state() -> None:
     async with opened(hang()) as (app, pilot):
-        await pilot.press("o", *"pending", "enter")
-        await settle(app, pilot)
+        await press(app, pilot, "f", *"pending", "enter")
         assert board_of(app).model.ranks.tolist() == [0, 1, 2, 3, 4, 5, *range(7, 16)]
-        await pilot.press("o", *"gather", "down", "enter")
-        await settle(app, pilot)
-        assert "gather, pending" in bar(app, "status") or "nothing is left with" in bar(app, "keys")
+        await pilot.press("f")
+        await type_text(app, "0-7 ALL_GATHER pending")
+        await press(app, pilot, "enter")
+        assert board_of(app).model.ranks.tolist() == [0, 1, 2, 3]
+        assert "only ranks 0-7, all_gather, pending" in bar(app, "status")
+        await press(app, pilot, "f", *"send", "enter")
+        assert "nothing is left with send" in bar(app, "keys")
+        assert board_of(app).model.ranks.tolist() == [0, 1, 2, 3]
 
 
 async def test_a_list_of_choices_is_walked_with_arrows() -> None:
-    async with opened(hang()) as (app, pilot):
-        await pilot.press("o")
-        assert isinstance(app.screen, ChoiceScreen)
-        await pilot.press("down", "down", "up", "down", "enter")
-        await settle(app, pilot)
-        assert ", pending" in bar(app, "status") or "only pending" in bar(app, "status")
-        await pilot.press("o", "escape")
+    async with opened(hang(), size=(80, 30)) as (app, pilot):
+        await press(app, pilot, "g")
+        assert "rows by process group" in screen_text(app)
+        await press(app, pilot, "down", "down", "up", "enter")
+        assert bar(app, "keys").strip() == "lanes by process group"
+        await press(app, pilot, "g", "escape")
         assert not isinstance(app.screen, ChoiceScreen)
 
 
@@ -221,13 +236,15 @@ async def test_help_is_opened_and_closed() -> None:
     async with opened(hang()) as (app, pilot):
         await pilot.press("question_mark")
         assert "next finding" in screen_text(app)
-        await pilot.press("j", "k", "q")
+        await pilot.press("j", "k", "escape")
+        assert app.screen is app.lanes
+        await pilot.press("question_mark", "question_mark")
         assert app.screen is app.lanes
 
 
 @pytest.mark.parametrize(
     ("words", "does"),
-    [("start of the run", "unit"), ("zoom in", "chars"), ("order by", "ordering"), ("all keys", "help")],
+    [("start of the run", "unit"), ("zoom in", "chars"), ("unfold or fold all", "rows"), ("all keys", "help")],
 )
 async def test_the_command_palette_runs_actions(words: str, does: str) -> None:
     async with opened(hang()) as (app, pilot):
@@ -236,7 +253,7 @@ async def test_the_command_palette_runs_actions(words: str, does: str) -> None:
         await press(app, pilot, "enter")
         board = board_of(app)
         done = {
-            "unit": board.unit == 0, "chars": board.view.chars == 4, "ordering": board.ordering == "distance",
+            "unit": board.unit == 0, "chars": board.view.chars == 4, "rows": len(board.rows) == 16,
             "help": isinstance(app.screen, HelpScreen),
         }  # fmt: skip
         assert [name for name, value in done.items() if value] == [does]
@@ -244,15 +261,34 @@ async def test_the_command_palette_runs_actions(words: str, does: str) -> None:
 
 async def test_members_and_views_open_and_close() -> None:
     async with opened(hang()) as (app, pilot):
-        await press(app, pilot, "enter")
-        assert type(app.screen).__name__ == "MemberScreen"
-        await press(app, pilot, "escape")
-        assert app.screen is app.lanes
+        for key, page in (("enter", "FindingsScreen"), ("j", ""), ("enter", "MemberScreen")):
+            await press(app, pilot, key)
+            if page:
+                assert type(app.screen).__name__ == page
+                await press(app, pilot, "escape")
+            assert app.screen is app.lanes
         for row in VIEWS.values():
-            await press(app, pilot, "v", row.key)
+            app.lanes.open_view(row.name)
+            await settle(app, pilot)
             assert (type(app.screen), getattr(app.screen, "VIEW", "")) == (function(row.page), row.name)
             await press(app, pilot, "escape")
             assert not app.lanes.is_covered
+
+
+async def test_the_keys_of_tabs_go_through_the_views_that_have_data() -> None:
+    async with opened(hang()) as (app, pilot):
+        assert " ".join(bar(app, "tabs").split()) == "1 verdict 2 lanes 3 stacks 4 groups 7 evidence"
+        seen = []
+        for key in "4443771":
+            await press(app, pilot, key)
+            seen.append(getattr(app.screen, "title_text", "lanes"))
+        assert seen == ["groups", "mesh", "groups", "members", "findings", "files", "lanes"]
+        assert bar(app, "status").startswith("- why -")
+        await press(app, pilot, "7", "2")
+        assert not app.lanes.is_covered and bar(app, "status").startswith("- detail -")
+        await press(app, pilot, "6")
+        assert not app.lanes.is_covered
+        assert bar(app, "keys").strip() == "no data for state"
 
 
 async def test_the_findings_are_exported(tmp_path: Path) -> None:
@@ -261,9 +297,14 @@ async def test_the_findings_are_exported(tmp_path: Path) -> None:
         path.write_text(analysis.verdict)
         return path
 
-    async with opened(hang(), options=replace(PLAIN, export=export, export_dir=tmp_path)) as (app, pilot):
-        await pilot.press("e")
-        assert bar(app, "keys").strip().startswith("written: ")
+    async with opened(hang(), options=replace(PLAIN, exports={"Markdown": export}, export_dir=tmp_path)) as (
+        app,
+        pilot,
+    ):
+        await press(app, pilot, "e")
+        assert "Markdown: write the report to" in screen_text(app)
+        await press(app, pilot, "m")
+        assert bar(app, "keys").strip().endswith("written")
     assert "rank 6" in (tmp_path / "findings.md").read_text()
 
 
@@ -271,8 +312,8 @@ async def test_an_export_that_fails_says_why(tmp_path: Path) -> None:
     def export(dataset: Dataset, analysis: Analysis, folder: Path) -> Path:
         raise PermissionError(13, "Permission denied")
 
-    async with opened(hang(), options=replace(PLAIN, export=export)) as (app, pilot):
-        await pilot.press("e")
+    async with opened(hang(), options=replace(PLAIN, exports={"HTML": export})) as (app, pilot):
+        await press(app, pilot, "e", "h")
         assert bar(app, "keys").strip() == "not written: Permission denied"
 
 
@@ -307,16 +348,23 @@ async def test_resizing_keeps_the_culprit_in_view() -> None:
             assert rank(app) == 6
 
 
-async def test_wide_screens_have_the_detail_beside_the_lanes() -> None:
-    async with opened(hang(), size=(160, 45)) as (app, _):
-        assert app.lanes.detail.region.y == app.lanes.lanes.region.y
-        # the edges of two frames, and a blank
-        assert app.lanes.detail.region.x == app.lanes.lanes.region.right + 3
-    async with opened(hang(), size=(160, 30)) as (app, _):
-        assert app.lanes.detail.region.x == app.lanes.lanes.region.right + 1
-    async with opened(hang(), size=(80, 24)) as (app, _):
-        assert app.lanes.detail.region.x == 0
-        assert app.lanes.detail.region.y > app.lanes.lanes.region.y
+async def test_the_detail_stands_beside_lanes_only_where_their_rows_fill_a_wide_screen() -> None:
+    for size in ((80, 24), (160, 45)):
+        async with opened(hang(), size=size) as (app, pilot):
+            lanes, detail = app.lanes.lanes, app.lanes.detail
+            assert not app.lanes.is_beside
+            assert detail.region.x <= 1 and detail.region.y > lanes.region.bottom
+            # a lane of each rank fills no more than the higher one of the two
+            await press(app, pilot, "g", "u")
+            assert not app.lanes.is_beside
+    async with opened(hang(), size=(160, 30)) as (app, pilot):
+        await press(app, pilot, "g", "u")
+        lanes, detail = app.lanes.lanes, app.lanes.detail
+        assert app.lanes.is_beside
+        assert detail.region.y == lanes.region.y
+        assert detail.region.x == lanes.region.right + 1
+        await press(app, pilot, "g", "u")
+        assert not app.lanes.is_beside
 
 
 async def test_hostile_names_stay_on_one_line() -> None:
@@ -329,7 +377,7 @@ async def test_hostile_names_stay_on_one_line() -> None:
 
     dataset = still(job.build())
     async with opened((dataset, analyse(dataset)), options=ViewOptions()) as (app, pilot):
-        for keys in (["k"], ["p"], ["enter"], ["o", *"recv", "enter"], ["escape"], ["y"], ["slash", "x", "enter"]):
+        for keys in (["k"], ["4"], ["enter"], ["f", *"recv", "enter"], ["escape"], ["y"], ["slash", "x", "enter"]):
             await press(app, pilot, *keys)
             text = screen_text(app)
             assert "\x1b" not in text

@@ -24,7 +24,8 @@ from tests.tui.jobs import hang, healthy
 
 SAMPLES = Path(__file__).parents[2] / "sample_data"
 BROKEN = ("early_return", "slow_loader", "size_mismatch", "two_groups", "wrong_collective", "straggler")
-PARTS = ("who", "where", "because", "sure", "next")
+CARD = "- do now -"
+"""Part of the rule over the command of a card, which no other pane has."""
 WIDE_PANE = 200
 FAILED = """\
 [rank2]: Traceback (most recent call last):
@@ -38,32 +39,45 @@ FAILED = """\
 @pytest.mark.parametrize("sample", BROKEN)
 async def test_the_first_screen_answers_everything(sample: str) -> None:
     dataset = load([SAMPLES / sample])
-    async with opened((dataset, analyse(dataset))) as (app, _):
+    analysis = analyse(dataset)
+    async with opened((dataset, analysis)) as (app, _):
         lines = screen_text(app).splitlines()
     assert len(lines) <= 24
-    starts = [line.split(" ", 1)[0] for line in lines]
-    assert [part for part in PARTS if part not in starts] == []
+    culprit = analysis.findings[0].culprit_ranks[0]
+    assert lines[1].startswith(f"  ROOT  rank {culprit} ")
+    assert "sure: " in lines[0]
+    assert lines[2].startswith("  1 verdict   2 lanes ")
+    why, now = ([at for at, line in enumerate(lines) if line.lstrip().startswith(rule)] for rule in ("- why -", CARD))
+    reasons, steps = lines[why[0] + 1 : now[0]], lines[now[0] + 1 : -1]
+    assert reasons[0].strip() and steps[0].strip()
+    assert [title for title in ("where", "sure") if f" {title} " not in "\n".join(reasons)] == []
+    assert "more line" not in "\n".join(lines), "nothing is cut"
+    assert lines[-1].startswith(" n next")
 
 
-async def test_the_card_folds_when_the_reader_moves_and_comes_back_with_a_key() -> None:
-    async with opened(hang()) as (app, pilot):
+async def test_the_card_gives_way_when_the_reader_moves_and_comes_back_with_a_key() -> None:
+    async with opened(hang(), (80, 30)) as (app, pilot):
         lane = board_of(app).lane
-        assert "\nbecause" in screen_text(app)
-        await press(app, pilot, "k")
-        assert "\nbecause" not in screen_text(app)
-        assert "never issued" in screen_text(app).splitlines()[1], "the verdict stays"
-        await press(app, pilot, "i")
-        assert "\nbecause" in screen_text(app)
-        assert board_of(app).lane == lane
+        assert CARD in screen_text(app) and bar(app, "status").startswith("- why -")
+        for key in ("k", "2"):
+            await press(app, pilot, key)
+            assert CARD not in screen_text(app) and bar(app, "status").startswith("- detail -")
+            assert "never issued" in screen_text(app).splitlines()[1], "the verdict stays"
+            await press(app, pilot, "1")
+            assert CARD in screen_text(app)
+            assert board_of(app).lane == lane
+        await press(app, pilot, "k", "j")
+        assert CARD in screen_text(app), "it is shown wherever the finding is"
 
 
 async def test_without_a_finding_there_is_no_card() -> None:
     async with opened(healthy()) as (app, pilot):
-        assert "\nbecause" not in screen_text(app)
-        for key in ("i", "n"):
+        assert CARD not in screen_text(app)
+        for key in "nN":
             await press(app, pilot, key)
             assert "no findings" in bar(app, "keys")
-            await press(app, pilot, "k")
+            await press(app, pilot, "k", "1")
+            assert CARD not in screen_text(app)
 
 
 async def test_a_key_that_finds_no_other_finding_says_so() -> None:
@@ -72,7 +86,7 @@ async def test_a_key_that_finds_no_other_finding_says_so() -> None:
         await press(app, pilot, "n")
         assert "the only finding" in bar(app, "keys")
         await press(app, pilot, "k", "n")
-        assert "\nbecause" in screen_text(app), "from elsewhere it leads back"
+        assert CARD in screen_text(app), "from elsewhere it leads back"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -83,8 +97,8 @@ async def test_where_no_operation_can_be_drawn_the_finding_has_all_the_room(
     dataset = load([tmp_path / "job.log"])
     async with opened((dataset, analyse(dataset)), size) as (app, pilot):
         lines = screen_text(app).splitlines()
-        assert [line for line in lines if "no lanes: no operation" in line] == [lines[2]]
-        assert "ROOT CAUSE" in lines[3], "the finding begins at once"
+        assert [line for line in lines if "no lanes: no operation" in line] == [lines[3]]
+        assert "ROOT CAUSE" in lines[4], "the finding begins at once"
         assert app.lanes.detail.size.height >= size[1] - 5
         await press(app, pilot, "end")
         assert app.lanes.detail.top == max(app.lanes.detail.count - app.lanes.detail.size.height, 0), "keys scroll it"
@@ -101,18 +115,18 @@ def test_a_card_names_files_that_were_not_read_why_and_where_all_are(broken: int
     dataset = load([tmp_path])
     analysis = analyse(dataset)
     finding = next(f for f in analysis.findings if f.kind == "truncated-file")
-    text = " ".join(line.plain.strip() for line in card(dataset, analysis, finding, 76, 12))
+    text = " ".join(line.plain.strip() for line in card(dataset, analysis, finding).lines(76, 12, ascii_only=True))
     assert f"files   comm_lib_trace_{names}cut off: 0 whole entries kept" in text
-    assert "v i all files" in text
+    assert "; 7 lists all files" in text
 
 
 async def test_lanes_take_no_row_that_they_do_not_need_and_get_more_when_they_do() -> None:
     async with opened(hang()) as (app, pilot):
         before, rows = app.lanes.lanes.size.height, board_of(app).count
         assert before == rows + app.lanes.lanes.ruled
-        await press(app, pilot, "k", "U")
+        await press(app, pilot, "j", "g", "u")
         assert app.lanes.lanes.size.height > before
-        await press(app, pilot, "U")
+        await press(app, pilot, "g", "u")
         assert app.lanes.lanes.size.height > before, "nothing jumps while one looks around"
 
 
@@ -127,12 +141,21 @@ def test_every_part_has_a_line_in_any_height(sample: str) -> None:
     dataset = load([SAMPLES / sample])
     analysis = analyse(dataset)
     for height, finding in product((1, 6, 8, 40), analysis.findings):
-        full = card(dataset, analysis, finding, 60, WIDE_PANE)
-        parts = [line.plain.split()[0] for line in full if not line.plain.startswith(" ")]
-        lines = card(dataset, analysis, finding, 60, height)
-        assert [line.plain.split()[0] for line in lines if not line.plain.startswith(" ")] == parts
-        assert len(lines) <= max(height, len(parts))
-        assert all(line.cell_len <= 60 for line in lines)
+        made = card(dataset, analysis, finding)
+        full = [line.plain for line in made.lines(60, WIDE_PANE, ascii_only=True)]
+        lines = [line.plain for line in made.lines(60, height, ascii_only=True)]
+        rule = next((at for at, line in enumerate(full) if line.startswith(CARD)), len(full))
+        now = full[rule:]
+        assert bool(now) == bool(finding.next_steps)
+        why = lines[: len(lines) - len(now)]
+        assert lines[len(why) :] == now, "what to do now is never cut"
+        titles = [title for title, _ in made.why if title]
+        assert [line.split()[0] for line in why if line[:8].strip() in titles] == titles
+        assert why[0].split()[0] == full[0].split()[0]
+        assert len(lines) <= max(height, len(made.why) + len(now))
+        assert all(len(line) <= 60 for line in lines)
+        left_out = [int(line.rpartition("+")[2].split()[0]) for line in why if line.endswith(": enter")]
+        assert len(why) + sum(left_out) == rule, "and it tells how many lines are left out"
 
 
 @pytest.mark.parametrize("fault", [*ALL_FAULTS])

@@ -11,7 +11,7 @@ from rich.console import Console
 from rankscope.tui.app import RankscopeApp
 from rankscope.tui.driver import ChangedCells, erases_in_colour
 from rankscope.tui.options import ViewOptions
-from tests.tui.drive import opened, press
+from tests.tui.drive import act, opened, press
 from tests.tui.jobs import hang
 
 STYLES = ["", "1", "38;5;231;48;5;24", "7", "4;38;5;16", "1;38;5;231;48;5;24", "1;4;31;104", "38;2;1;2;3;48;2;4;5;6"]
@@ -159,7 +159,8 @@ def whole_frame(app: RankscopeApp) -> str:
 async def test_a_lane_down_takes_few_bytes(size: tuple[int, int], most: int) -> None:
     async with opened(hang(128, 8, culprit=12), size, ViewOptions(palette="true")) as (app, pilot):
         cells = ChangedCells(*size)
-        await press(app, pilot, "U")
+        await press(app, pilot, "2")
+        await act(app, pilot, "unfold_all")
         assert cells.draw(whole_frame(app)) and cells.changes()
         for _ in range(4):
             await press(app, pilot, "j")

@@ -8,7 +8,7 @@ import polars as pl
 
 from rankscope.analysis.model import Analysis
 from rankscope.schema import Dataset
-from tests.tui.drive import PLAIN, bar, opened, press, screen_text
+from tests.tui.drive import PLAIN, act, bar, opened, press, screen_text
 from tests.tui.jobs import hang
 
 
@@ -32,20 +32,22 @@ class Answering:
 async def test_it_asks_first() -> None:
     pipes = Answering([0, 3])
     async with opened(hang(), options=replace(PLAIN, pipes=pipes)) as (app, pilot):
-        await press(app, pilot, "D")
+        await act(app, pilot, "ask_dumps")
         assert "ask 2 ranks" in screen_text(app) and not pipes.asked
         await press(app, pilot, "escape")
         assert not pipes.asked
-        await press(app, pilot, "D", "down", "enter")
+        await act(app, pilot, "ask_dumps")
+        await press(app, pilot, "down", "enter")
         assert not pipes.asked
-        await press(app, pilot, "D", "enter")
+        await act(app, pilot, "ask_dumps")
+        await press(app, pilot, "enter")
         assert pipes.asked == [0, 3]
         assert "2 of 2 ranks asked" in bar(app, "keys")
 
 
 async def test_without_pipes_it_says_what_to_set() -> None:
     async with opened(hang(), options=replace(PLAIN, pipes=Answering([]))) as (app, pilot):
-        await press(app, pilot, "D")
+        await act(app, pilot, "ask_dumps")
         assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in bar(app, "keys")
 
 
@@ -58,12 +60,12 @@ def of_backends(*names: str) -> tuple[Dataset, Analysis]:
 
 async def test_a_backend_that_makes_no_pipes_is_said_to_make_none() -> None:
     async with opened(of_backends("nccl2"), options=replace(PLAIN, pipes=Answering([]))) as (app, pilot):
-        await press(app, pilot, "D")
+        await act(app, pilot, "ask_dumps")
         assert "nccl2 makes no trigger pipes: run rankscope.capture" in bar(app, "keys")
 
 
 async def test_pipes_are_said_to_be_of_the_legacy_backend_only() -> None:
     pipes = Answering([0, 3])
     async with opened(of_backends("nccl", "nccl2"), options=replace(PLAIN, pipes=pipes)) as (app, pilot):
-        await press(app, pilot, "D")
+        await act(app, pilot, "ask_dumps")
         assert "ask 2 ranks: NCCL's own recorder only, not nccl2" in screen_text(app)

@@ -19,7 +19,7 @@ from rankscope.tui.cell_selection import (
     place_of_selection,
     place_of_step,
 )
-from rankscope.tui.filters import STATES, Filter, apply, describe, parse_ranks
+from rankscope.tui.filters import STATES, Filter, apply, describe, parse_filter, parse_ranks
 from rankscope.tui.letters import Mark, code, letter_number
 from rankscope.tui.model import Model, build_model
 from rankscope.tui.search import Target, parse, search
@@ -78,7 +78,48 @@ def test_filters_by_rank_group_operation_and_state(model: Model) -> None:
 
 
 def test_every_state_of_the_filter_can_be_applied(model: Model) -> None:
-    assert [len(apply(model, Filter(state=state)).items.col) for state in STATES] == [76, 7, 5, 0, 0, 0]
+    counts = {state: len(apply(model, Filter(state=state)).items.col) for state in STATES}
+    assert {state: count for state, count in counts.items() if count} == {"done": 76, "pending": 7, "absent": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", Filter()), ("0-2 5", Filter(frozenset({0, 1, 2, 5}))), ("0", Filter(frozenset({0}))),
+        ("group 0", Filter(group=0)), ("tp1", Filter(group=2)), ("TENSOR_PARALLEL_1", Filter(group=2)),
+        ("ALL_GATHER numbers off", Filter(letter=letter_number("all_gather"), state="numbers off")),
+        (
+            "4- group tp1 all_reduce pending",
+            Filter(frozenset({4, 5, 6, 7}), 2, letter_number("all_reduce"), "pending"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_typed_filter_is_known_by_its_words(model: Model, text: str, wanted: Filter) -> None:
+    assert parse_filter(text, model) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("abc", "'abc' is no rank, group, operation or state"), ("group abc", "no group is called 'abc'"),
+        ("tp1 group", "which group"), ("99", "no rank up to 7"), ("-1", "'-1' is no rank"),
+        ("1x", "not a list of ranks"),
+    ],
+)  # fmt: skip
+def test_a_typed_filter_names_the_word_that_it_does_not_know(model: Model, text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_filter(text, model)
+
+
+def test_a_description_that_several_groups_share_names_none_of_them() -> None:
+    job = JobBuilder(4, {"3": [0, 1], "4": [2, 3]})
+    job.descriptions |= {"3": "mesh_tp", "4": "mesh_tp"}
+    for group in ("3", "4"):
+        job.collective(group)
+    model = model_of(job)
+    with pytest.raises(ValueError, match="2 groups are called 'mesh_tp': 4 lists them"):
+        parse_filter("mesh_tp", model)
+    assert apply(model, parse_filter("group 3", model)).ranks.tolist() == [0, 1]
 
 
 def test_a_filter_says_what_it_is(model: Model) -> None:

@@ -13,7 +13,7 @@ from rankscope.analysis import analyse
 from rankscope.assemble.load import load
 from rankscope.features.logs.page.messages_page import MessagesScreen
 from rankscope.kinds.functions import function
-from rankscope.kinds.view_kinds import VIEWS
+from rankscope.kinds.view_kinds import TABS, VIEWS
 from rankscope.tui.actions import ACTIONS, DETAIL_PANE, FOOTER, Hint, fitting, hint_line, lane_hints
 from rankscope.tui.copies import FILE
 from rankscope.tui.detail.screens.groups_page import GroupsScreen
@@ -30,11 +30,12 @@ PALETTE += [Choice(f"view {row.name}: {row.meaning}", also=row.also) for row in 
 @pytest.mark.parametrize(
     ("typed", "first"),
     [
-        ("export", "write the findings"), ("save", "write the findings"), ("copy", "copy what is under"),
-        ("logs", "view logs"), ("why", "why the rank"), ("theme", ""), ("filter", "show only some ranks"),
-        ("group", "process groups"), ("find", "search op"), ("undo", "back:"),
+        ("export", "write the report"), ("save", "write the report"), ("copy", "copy what is under"),
+        ("logs", "view logs"), ("why", "why the rank"), ("theme", "theme:"), ("filter", "filter:"),
+        ("group", "view groups"), ("find", "search: op"), ("undo", "back:"),
         ("quit", "quit"), ("help", "all keys"), ("stdout", "view logs"),
-        ("W", "why the rank"), ("pyspy", "copy the command"),
+        ("w", "why the rank"), ("pyspy", "copy the commands"), ("marker", "set or remove a marker"),
+        ("memory", "memory of each rank"), ("trigger", "ask the running job"), ("perfetto", "write all traces"),
     ],
 )  # fmt: skip
 def test_plain_words_find_an_action(typed: str, first: str) -> None:
@@ -48,8 +49,9 @@ def test_a_word_that_nothing_has_finds_nothing() -> None:
     assert found_choices(PALETTE, "") == list(range(len(PALETTE)))
 
 
-def test_views_have_letters_of_their_own_and_say_how_to_be_filled() -> None:
-    assert len({row.key for row in VIEWS.values()}) == len({row.name for row in VIEWS.values()}) == len(VIEWS)
+def test_views_have_a_tab_each_and_say_how_to_be_filled() -> None:
+    assert len({row.name for row in VIEWS.values()}) == len(VIEWS)
+    assert {row.tab for row in VIEWS.values()} == set(TABS) == set(range(3, 8))
     dataset, analysis = healthy()
     pages: dict[str, Any] = {row.name: function(row.page) for row in VIEWS.values()}
     empty = {name for name, page in pages.items() if page.lacks_data(dataset, analysis)}
@@ -66,14 +68,15 @@ def test_the_important_keys_are_the_last_to_go(width: int) -> None:
     assert [hint.what in line.plain for hint in kept] == [True] * len(kept)
 
 
-def test_views_export_and_help_come_before_rarer_keys() -> None:
+def test_findings_and_help_come_before_rarer_keys() -> None:
     keys = {hint.key for hint in lane_hints(60, FOOTER, [Hint("escape", "esc", "show all")])}
-    assert {"escape", "v", "e", "question_mark", "q"} <= keys
+    assert {"escape", "n", "w", "enter", "question_mark", "q"} <= keys
+    assert {"n", "w", "enter", "slash", "e", "Y", "question_mark", "q"} == {hint.key for hint in lane_hints(80, FOOTER)}
 
 
 async def test_the_bottom_line_follows_the_focus_the_search_and_the_filter() -> None:
     async with opened(hang()) as (app, pilot):
-        assert "v views" in bar(app, "keys") and "Y copy next" in bar(app, "keys")
+        assert "w why  enter open" in bar(app, "keys") and "Y copy command" in bar(app, "keys")
         await press(app, pilot, "tab")
         assert bar(app, "keys").startswith(" tab lanes  up down scroll")
         await press(app, pilot, "tab", "slash", *"all_reduce", "enter")
@@ -94,7 +97,7 @@ async def test_the_bottom_line_follows_the_focus_the_search_and_the_filter() -> 
 
 async def test_the_mouse_presses_keys_opens_cells_and_spans_windows() -> None:
     async with opened(hang()) as (app, pilot):
-        await pilot.click("#keys", offset=(bar(app, "keys").index("help"), 0))
+        await pilot.click("#keys", offset=(bar(app, "keys").index("keys"), 0))
         await settle(app, pilot)
         assert isinstance(app.screen, HelpScreen)
         assert screen_text(app).splitlines()[1].startswith("| This view (lanes)")
@@ -109,7 +112,7 @@ async def test_the_mouse_presses_keys_opens_cells_and_spans_windows() -> None:
         await settle(app, pilot)
         board = board_of(app)
         assert board.marker is not None and board.unit - board.marker == 3
-        assert "z zooms to this window" in bar(app, "keys")
+        assert "ctrl+p, zoom: zooms to this window" in bar(app, "keys")
         await pilot.click("#lanes", offset=(x + 4, 2), times=2)
         await settle(app, pilot)
         assert app.lanes.is_covered

@@ -53,11 +53,18 @@ def test_the_worst_mark_is_the_highest_code() -> None:
 
 def test_the_legend_names_what_is_there() -> None:
     codes = np.array([code(Mark.DONE, letter_number("all_reduce")), code(Mark.ABSENT), code(Mark.EMPTY)], np.uint8)
-    assert legend(codes, 60) == "! never issued  A all_reduce  blank nothing"
-    assert legend(codes, 30) == "! never issued  A all_reduce"
-    assert legend(codes[:1], 60) == "A all_reduce"
+    assert legend(codes) == ["! never issued", "A all_reduce", "blank nothing"]
+    assert legend(codes[:1]) == ["A all_reduce"]
+    queued = np.array(
+        [code(Mark.SCHEDULED, letter_number("send")), code(Mark.STARTED, letter_number("recv"))], np.uint8
+    )
+    assert legend(queued) == ["lower case waits", "a. only queued", "S send", "V recv"]
+    assert "a. only queued" not in legend(queued[1:])
     every = np.arange(CODES, dtype=np.uint8)
-    words = "! never issued  * differs  % numbers off  lower case pending  ? not known  grey state unknown  O other"
-    assert legend(every, 400).startswith(words)
+    words = (
+        "! never issued  * differs  % numbers off  lower case waits  a. only queued  ? not known  grey state unknown"
+    )
+    words = f"{words}  O other"
+    assert "  ".join(word for word in legend(every) if "late" not in word).startswith(words)
     assert name(int(codes[0])) == "ALL_REDUCE"
     assert name(code(Mark.STARTED, letter_number("send"))) == "send"

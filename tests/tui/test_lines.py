@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import UTC
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
 import pytest
 from rich.text import Text
 
-from rankscope.analysis.model import Analysis, Finding
+from rankscope.analysis.model import Analysis, Finding, Severity
+from rankscope.schema import ReadParts
 from rankscope.tui.actions import ACTIONS, FOOTER, footer_keys, hint_line, lane_hints
 from rankscope.tui.axis import View, fit, group_ticks, sequence_ruler, time_ruler
 from rankscope.tui.filters import Filter
-from rankscope.tui.footer import Found, distance, joined, lane_words, overview_line, status_line
+from rankscope.tui.footer import Found, distance, in_lines, joined, lane_words, overview_line, status_line
 from rankscope.tui.header import finding_text, title_line, verdict_lines
 from rankscope.tui.help_screen import help_lines, sections
 from rankscope.tui.model import build_model
@@ -34,7 +36,7 @@ def text(line: Text) -> str:
 
 def title(width: int = 80, **change: object) -> str:
     dataset, analysis = hang(16, 10)
-    return text(title_line(replace(dataset, **change), analysis, width, UTC)).rstrip()  # type: ignore[arg-type]
+    return text(title_line(replace(dataset, **change), analysis, width, zone=UTC)).rstrip()  # type: ignore[arg-type]
 
 
 def test_the_title_says_how_the_job_is() -> None:
@@ -70,28 +72,46 @@ def test_a_healthy_job_has_no_times_in_its_title() -> None:
     assert text(title_line(dataset, analysis, 80)).endswith("  HEALTHY ")
 
 
+def sureness(width: int, index: int = 0, severity: Severity = "critical", *, whole_follows: bool = False) -> str:
+    """The end of the title over a finding."""
+    dataset, analysis = hang(16, 10)
+    doubtful = replace(analysis.findings[index], confidence="low", severity=severity)
+    findings = [doubtful if at == index else finding for at, finding in enumerate(analysis.findings)]
+    dataset = replace(dataset, parts=ReadParts(whole_follows=whole_follows))
+    line = text(title_line(dataset, replace(analysis, findings=tuple(findings)), width, index, UTC))
+    assert len(line) <= width
+    return line.partition("still 10 min")[2].strip()
+
+
+def test_the_title_says_how_sure_a_finding_is_and_its_number() -> None:
+    assert sureness(80) == "sure: low  1/3"
+    assert sureness(200) == "sure: low  1/3"
+    assert sureness(80, 2, "info") == "2/3", "what is merely noted needs no confidence"
+    assert sureness(100, whole_follows=True) == "still reading  1/3", "nothing is sure of a part"
+    assert sureness(64) == ""
+
+
 def verdict(width: int, index: int | None = 0, **change: object) -> list[str]:
     _, analysis = hang(16, 10)
     finding = replace(analysis.findings[0], **change)  # type: ignore[arg-type]
     return [text(line) for line in verdict_lines(replace(analysis, findings=(finding,)), index, width)]
 
 
-def test_the_verdict_names_the_root_and_its_number() -> None:
-    assert verdict(80) == [
-        "  ROOT  rank 6 never issued all_reduce #11 of TENSOR_PARALLEL_1; 15 wait    1/1 ",
-    ]
+def test_the_verdict_names_the_root() -> None:
+    assert verdict(80) == ["  ROOT  rank 6 never issued all_reduce #11 of TENSOR_PARALLEL_1; 15 wait"]
 
 
 def test_a_long_verdict_is_cut_after_two_lines() -> None:
-    lines = verdict(60, title="word " * 60)
+    lines = verdict(36, title="word " * 13)
     assert len(lines) == 2
     assert lines[1].endswith("...")
-    assert all(len(line) <= 60 for line in lines)
+    assert all(len(line) <= 36 for line in lines)
 
 
-def test_a_doubtful_verdict_says_so() -> None:
-    doubtful = Finding("missing-rank", "critical", "rank 1 is late", "", confidence="low", blast_radius=1)
-    assert finding_text(doubtful) == "rank 1 is late; 1 waits (low confidence)"
+def test_the_verdict_counts_the_ranks_that_wait() -> None:
+    late = Finding("missing-rank", "critical", "rank 1 is late", "", blast_radius=1)
+    assert finding_text(late) == "rank 1 is late; 1 waits"
+    assert finding_text(replace(late, title="rank 2 waits")) == "rank 2 waits"
 
 
 def test_without_findings_the_verdict_is_shown() -> None:
@@ -200,7 +220,7 @@ def test_the_window_is_between_brackets() -> None:
 
 def status(board: ShownOperations, width: int = 100, wanted: Filter | None = None, found: Found | None = None) -> str:
     words = joined(lane_words(board, wanted or Filter(), found), ascii_only=True)
-    return text(status_line(words, Text("A all_reduce  ! never issued"), width, "lanes", ascii_only=True))
+    return text(status_line("why", words, width, lit=False, ascii_only=True))
 
 
 @pytest.fixture
@@ -211,11 +231,24 @@ def board() -> ShownOperations:
     return board
 
 
-def test_the_status_counts_rows_and_explains_letters(board: ShownOperations) -> None:
+def test_the_status_names_the_pane_below_and_counts_rows(board: ShownOperations) -> None:
     line = status(board)
-    assert line.startswith("- LANES - 16 ranks in 5 rows, 1-3 shown ---")
-    assert line.endswith("--- A all_reduce  ! never issued - detail -")
+    assert line.startswith("- why ---")
+    assert line.endswith("--- 16 ranks in 5 rows, 1-3 shown -")
     assert len(line) == 100
+    lit = text(status_line("detail", Text("x"), 40, lit=True, ascii_only=True))
+    assert lit.startswith("= DETAIL ==="), "no colour is needed to see which pane has the keys"
+    beside = text(status_line("", Text("x"), 40, lit=False, ascii_only=True))
+    assert beside == "-" * 36 + " x -"
+
+
+@pytest.mark.parametrize("width", [8, 20, 40, 80])
+def test_words_of_the_legend_take_the_lines_that_they_need(width: int) -> None:
+    words = ["! never issued", "A all_reduce", "lower case waits", "R reduce_scatter", "blank nothing"]
+    lines = in_lines(words, width)
+    assert "  ".join(lines).split("  ") == words, "nothing is left out"
+    assert all(len(line) <= width or line in words for line in lines)
+    assert all(len(f"{line}  {after.split('  ')[0]}") > width for line, after in pairwise(lines))
 
 
 def test_the_status_says_what_else_is_set(board: ShownOperations) -> None:
@@ -224,7 +257,7 @@ def test_the_status_says_what_else_is_set(board: ShownOperations) -> None:
     line = status(board, 200, Filter(state="pending"), Found("x", 0, 3, 1))
     for piece in ("only pending", "find 'x': 1/3, 1 in messages", "marker +10 steps", "by host"):
         assert piece in line
-    assert ".." in status(board, 30) and status(board, 30).endswith("- detail -")
+    assert ".." in status(board, 30) and status(board, 30).startswith("- why -")
     assert len(status(board, 30)) == 30
 
 
@@ -262,6 +295,6 @@ def test_the_help_names_every_action_and_fits_with_hanging_indents(width: int) -
 
 
 def test_codes_of_the_overview_are_characters() -> None:
-    assert set(TABLE.tobytes().decode()) == set(" .?#*!%")
+    assert set(" .?#*!%") <= set(TABLE.tobytes().decode()) <= set(" .,;?#*!%")
     assert fit("sequence", 0, 10, 40).per == 1
     assert sequence_strip(np.zeros(1, np.uint8), 10).text == " "

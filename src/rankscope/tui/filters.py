@@ -65,17 +65,17 @@ def parse_filter(text: str, model: Model) -> Filter:
     """The filter in a line like "0-7,64 dp_0 all_reduce pending": each word is ranks, a group, an operation or a state.
 
     A group is known by its name or its description, and "group NAME" says that a word is one. ValueError names the
-    word that is none of them.
+    word that is none of them, or that several groups share.
     """
     highest = int(model.ranks.max(initial=0))
-    groups = {name: at for at, group in enumerate(model.dataset.group_list) for name in (group.description, group.name)}
+    names = {name for group in model.dataset.group_list for name in (group.description, group.name)}
     letters = {name: number for number, (_, name, _) in enumerate(LETTERS)}
     wanted, ranks, as_group = Filter(), list[str](), False
     for word in text.replace("numbers off", "numbers-off").split():
         if word == "group" and not as_group:
             as_group = True
-        elif word in groups and (as_group or not _PART.fullmatch(word)):
-            wanted, as_group = replace(wanted, group=groups[word]), False
+        elif word in names and (as_group or not _PART.fullmatch(word)):
+            wanted, as_group = replace(wanted, group=_group_called(word, model)), False
         elif as_group:
             raise ValueError(f"no group is called {word!r}; 4 lists them")
         elif word.lower() in letters:
@@ -86,7 +86,19 @@ def parse_filter(text: str, model: Model) -> Filter:
             ranks.append(word)
         else:
             raise ValueError(f"{word!r} is no rank, group, operation or state ({', '.join(STATES)})")
+    if as_group:
+        raise ValueError("which group? 4 lists them")
     return replace(wanted, ranks=parse_ranks(",".join(ranks), highest)) if ranks else wanted
+
+
+def _group_called(name: str, model: Model) -> int:
+    """The number of a group; a description that several share, as ranks of a mesh do, names none of them."""
+    groups = model.dataset.group_list
+    by_name = [at for at, group in enumerate(groups) if group.name == name]
+    called = by_name or [at for at, group in enumerate(groups) if group.description == name]
+    if len(called) > 1:
+        raise ValueError(f"{len(called):,} groups are called {name!r}: 4 lists them, and enter there shows one")
+    return called[0]
 
 
 def apply(model: Model, wanted: Filter) -> Model:

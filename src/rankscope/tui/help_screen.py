@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from rankscope.kinds.board_kinds import BOARDS
 from rankscope.kinds.functions import function
-from rankscope.tui.actions import ACTIONS, SCROLLING, Hint, Scope, hint_line
+from rankscope.tui.actions import ACTIONS, SCROLLING, Hint, Scope, bound, hint_line
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.options import ViewOptions
@@ -50,7 +50,7 @@ COLUMN = 64
 class HelpScreen(ModalScreen[None]):
     """All keys, those of the view below it first, and the meaning of letters and marks."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark", "dismiss(None)", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [bound("back", "dismiss(None)"), bound("help", "dismiss(None)")]
     DEFAULT_CSS = """
     HelpScreen { align: center middle; }
     HelpScreen > Vertical { width: 100%; height: 100%; border: solid $primary; padding: 0 1; }

@@ -156,7 +156,7 @@ def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Itera
     yield "mesh", on_mesh.partition(" is ")[2]
     yield "suspects", "; ".join(_otherwise(finding))
     files = "" if finding.culprit_ranks or finding.group is not None else "; ".join(words.troubles(finding))
-    yield "files", hide(files)
+    yield "files", hide(f"{files}; 7 lists all files") if files else ""
     yield "cause", "; ".join(f.title for f in _causes(analysis, finding))
     yield "sure", words.certainty(finding) if finding.severity != "info" else ""
 
