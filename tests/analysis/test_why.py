@@ -51,8 +51,7 @@ def test_accused_with_the_rule_the_evidence_and_what_would_clear_it() -> None:
     assert "nothing pending" in told(why, "evidence")[0]
     assert told(why, "state") == ["rank 3, tp: last issued all_reduce #5, completed; last completed #5"]
     assert told(why, "clears") == [
-        "a dump of it, as new as those of the others, in which it issued all_reduce #6 of tp or waits in another "
-        "operation"
+        "a dump just as new, in which it issued all_reduce #6 of tp or waits in another operation"
     ]
 
 

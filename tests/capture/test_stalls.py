@@ -270,9 +270,9 @@ def test_a_call_that_holds_the_lock_of_the_interpreter_hides_nothing(tmp_path: P
     threads = [one for one in snapshot.threads if one.process == process]
     functions = [[snapshot.frames[i].function for i in snapshot.stacks[one.stack]] for one in threads]
     assert snapshot.processes[process].tool == AT_STANDSTILL
-    # on a busy machine the thread of the capture may stand in it, too, and an earlier look may have come before
-    held = [one for one, frames in zip(threads, functions, strict=True) if frames == ["held", "<module>"]]
-    assert (True, True) in [(one.active, one.gil) for one in held]
+    # on a busy machine the thread of the clock may stand in it, too, and may be the one with the lock in that moment
+    thread = threads[functions.index(["held", "<module>"])]
+    assert (thread.active, thread.gil) in ((True, True), (None, None))
 
 
 OWN = "import faulthandler\nfaulthandler.enable(open('own', 'w'))\n"

@@ -18,7 +18,7 @@ from rankscope.tui.app import RankscopeApp
 from rankscope.tui.board import Board
 from rankscope.tui.options import Load, ProgressLike, ViewOptions
 
-LONGEST_S, LOOK_S = 12.0, 0.02
+LONGEST_S, LOOK_S = 300.0, 0.02
 """So long a test waits for what has to come, and so often it looks: a machine may be busy."""
 PLAIN = ViewOptions(ascii_only=True, palette="none")
 

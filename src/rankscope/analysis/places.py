@@ -18,8 +18,7 @@ from rankscope.analysis.host_stacks import MOST_NAMED_RANKS
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.text.step_commands import ALL_STACKS
-from rankscope.text.wording import plural, ranks_text
+from rankscope.text.wording import ALL_STACKS, plural, ranks_text
 
 SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""

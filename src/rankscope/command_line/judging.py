@@ -58,8 +58,8 @@ def _view_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -
     callback=_view_name,
     shell_complete=_view_names,
     metavar="NAME",
-    help="Open a view at the start: stacks, time, groups, mesh, heat, breakdown, path, gains, collectives, annotations, "
-    "patterns, numbers, memory, snapshots, model, findings, logs, settings or files.",
+    help="Open a view at the start: stacks, time, groups, mesh, heat, breakdown, path, gains, collectives, "
+    "annotations, patterns, numbers, memory, snapshots, model, findings, logs, settings or files.",
 )
 @source_options.beside_reference
 @click.option("--watch", is_flag=True, help="Follow the job while it runs.")
