@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -67,7 +68,7 @@ def test_a_view_is_opened_by_its_name_only(hang: list[JobSource], app: type[App]
     assert run(["dumps", "--view", "groups"]) == 0
     assert app.opened["options"].view == "groups"
     assert run(["dumps", "--view", "nonsense"]) == 2
-    assert "findings, logs, groups" in capsys.readouterr().err
+    assert "stacks, time, groups" in capsys.readouterr().err
     assert run(["--help"]) == 0
     assert "findings, logs, groups, stacks" in " ".join(capsys.readouterr().out.split())
 
@@ -89,8 +90,12 @@ def test_the_app_exports_where_one_stands_and_overwrites_nothing(hang: list[JobS
     run(["dumps"])
     options = app.opened["options"]
     job = app.opened["load"](print)
-    assert [options.export(*job, options.export_dir).name for _ in range(2)] == ["findings.md", "findings-2.md"]
-    assert Path("findings.md").exists()
+    assert [*options.exports] == ["Markdown", "HTML", "JSON"]
+    written = [export(*job, options.export_dir).name for export in options.exports.values() for _ in range(2)]
+    assert written == [f"findings{number}.{ending}" for ending in ("md", "html", "json") for number in ("", "-2")]
+    assert Path("findings.md").read_text().startswith("#")
+    assert Path("findings.html").read_text().startswith("<!doctype html>")
+    assert json.loads(Path("findings.json").read_text())["status"] == "hang"
 
 
 def test_what_is_not_there_is_said_before_the_app_opens(

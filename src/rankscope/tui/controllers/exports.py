@@ -65,7 +65,9 @@ class Exports:
         else:
             self._view.note("writing the merged trace ...")
             to = "for ui.perfetto.dev"
-            written = partial(_written, export, timed.dataset, timed.analysis, self._options.export_dir, self._view.size.width, to)
+            written = partial(
+                _written, export, timed.dataset, timed.analysis, self._options.export_dir, self._view.size.width, to
+            )
             self._view.work_out(written, self._view.note)
 
     def export_repro(self) -> None:
@@ -76,7 +78,9 @@ class Exports:
         elif export is not None:
             self._view.note("writing the script, and playing it in memory ...")
             to = "run it with a Python that has torch"
-            written = partial(_written, export, whole.dataset, whole.analysis, self._options.export_dir, self._view.size.width, to)
+            written = partial(
+                _written, export, whole.dataset, whole.analysis, self._options.export_dir, self._view.size.width, to
+            )
             self._view.work_out(written, self._view.note)
 
     def step_replay(self) -> None:
