@@ -102,5 +102,5 @@ async def test_the_page_begins_with_what_grew_on_one_rank(tmp_path: Path) -> Non
             and "losses loop.py:8" in text
             and "files  from step_9/rank_0.pickle" in text
         )
-        await pilot.press("m")
+        await pilot.press("g", "m")
         assert page.part == "device"
