@@ -128,8 +128,16 @@ class ShownOperations(Board, LaneBoard):
         return [self.times.note] if self.view.kind == "time" and self.times is not None else []
 
     def legend(self, present: Codes) -> list[str]:
-        """Marks, then letters, then blanks."""
-        return letters.legend(present)
+        """Marks, then letters, then blanks; where operations last or share cells, also the marks for that."""
+        view = self.view
+        marks = {letters.mark_of(int(code)) for code in present}
+        going_on = [
+            *(["~ still waits"] if not marks.isdisjoint(letters.PENDING) else []),
+            *(["- goes on"] if letters.Mark.DONE in marks else []),
+        ]
+        several = [". several"] if view.kind == "time" or view.per > 1 else []
+        words = letters.legend(present, narrow=view.chars == 1)
+        return [*words, *(going_on if view.kind == "time" else []), *several]
 
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:
         """The worst code of each column of the whole model, or the shown operations on the axis of time."""
