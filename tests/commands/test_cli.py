@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -89,10 +90,12 @@ def test_the_app_exports_where_one_stands_and_overwrites_nothing(hang: list[JobS
     run(["dumps"])
     options = app.opened["options"]
     job = app.opened["load"](print)
-    export = options.exports["Markdown"]
-    assert [export(*job, options.export_dir).name for _ in range(2)] == ["findings.md", "findings-2.md"]
-    assert [options.exports[form](*job, options.export_dir).suffix for form in ("HTML", "JSON")] == [".html", ".json"]
-    assert Path("findings.md").exists()
+    assert [*options.exports] == ["Markdown", "HTML", "JSON"]
+    written = [export(*job, options.export_dir).name for export in options.exports.values() for _ in range(2)]
+    assert written == [f"findings{number}.{ending}" for ending in ("md", "html", "json") for number in ("", "-2")]
+    assert Path("findings.md").read_text().startswith("#")
+    assert Path("findings.html").read_text().startswith("<!doctype html>")
+    assert json.loads(Path("findings.json").read_text())["status"] == "hang"
 
 
 def test_what_is_not_there_is_said_before_the_app_opens(

@@ -85,6 +85,11 @@ def test_the_first_clause_stands_for_a_long_title() -> None:
     assert short_title(Finding("straggler", "warning", title, "")) == first
 
 
+def test_a_rank_without_a_dump_is_not_said_to_have_left_out_an_operation() -> None:
+    title = "rank 6 left no dump, and all_reduce #11 of TENSOR_MODEL_PARALLEL_GROUP waits for it"
+    assert short_title(Finding("missing-rank", "critical", title, "")) == "rank 6 left no dump"
+
+
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_long_verdict_without_a_finding_has_a_sentence_by_its_status(status: str) -> None:
     assert 0 < len(short_verdict(Analysis(LONG, status))) <= LONGEST_HEADLINE  # type: ignore[arg-type]

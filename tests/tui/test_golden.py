@@ -62,9 +62,9 @@ async def test_a_dump_that_is_missing() -> None:
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("time", ["t", "w", "w"]), ("wide_cells", ["w", "w"]), ("whole_run", ["0"]), ("unfolded", ["u", "k", "u"]),
-        ("search", ["slash", *"scatter", "enter"]), ("help", ["question_mark"]), ("choice", ["v"]),
-        ("prompt", ["colon"]),
+        ("time", ["t", "plus", "plus"]), ("wide_cells", ["plus", "plus"]), ("whole_run", ["0"]),
+        ("unfolded", ["j", "u"]), ("search", ["slash", *"scatter", "enter"]), ("help", ["question_mark"]),
+        ("choice", ["g"]), ("prompt", ["colon"]),
     ],
 )  # fmt: skip
 async def test_after_some_keys(name: str, keys: list[str]) -> None:

@@ -15,7 +15,7 @@ LONGEST_HEADLINE = 70
 _LONGEST_RANKS = 16
 """Characters of ranks by their numbers; of more their count is told."""
 _LONGEST_OPERATION = 32
-_CLAUSE = re.compile(r"; |, because | \(")
+_CLAUSE = re.compile(r"; |, because |, and | \(")
 """Ends of clauses behind which a title only adds to what stands before."""
 _UNEXPLAINED: dict[Status, str] = {
     "healthy": "nothing wrong was found in what was read",

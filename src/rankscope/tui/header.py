@@ -39,16 +39,17 @@ def title_line(
     """
     # logs print the local time of their hosts; the screen shows it as it is
     zone = UTC if zone is None and dataset.from_logs else zone
-    status = _status_text(analysis, zone) if state is None else state
+    long, brief = _status_texts(analysis, zone) if state is None else (state, state)
     groups = [plural(len(dataset.group_list), "group")] if dataset.group_list else []
     pieces = [*groups, *_gaps(dataset)]
-    # The status is most important; then how sure it is, then missing data, then the rest.
+    # The status is most important; then how sure it is, then when it began, then missing data, then the rest.
     ranks = _ranks_text(dataset)
-    sure = "" if index is None else _sureness(dataset, analysis, index)
-    room = width - len(" rankscope " + ranks + status + sure) - 5
-    must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), _LEAST_ROOT))}  {ranks}".rstrip()
-    if len(must) + len(status) + len(sure) + 3 > width:
-        sure = ""
+    known = "" if index is None else _sureness(dataset, analysis, index)
+    for status, sure in ((long, known), (brief, known), (long, "")):
+        room = width - len(" rankscope " + ranks + status + sure) - 5
+        must = f" rankscope {end_of(plain(dataset.root), max(min(width // 3, room), _LEAST_ROOT))}  {ranks}".rstrip()
+        if len(must) + len(status) + len(sure) + 3 <= width:
+            break
     room = width - len(must) - len(status) - len(sure) - 3
     shown = ""
     for piece in reversed(pieces):
@@ -101,13 +102,16 @@ def _gaps(dataset: Dataset) -> list[str]:
     return out
 
 
-def _status_text(analysis: Analysis, zone: tzinfo | None) -> str:
-    text = STATUSES[analysis.status].badge
-    if analysis.status == "hang" and analysis.hang_since_ns is not None:
-        text += f" since {clock(analysis.hang_since_ns, zone, 0)}"
-        if analysis.frozen_for_ns is not None:
-            text += f", still {duration(analysis.frozen_for_ns)}"
-    return text
+def _status_texts(analysis: Analysis, zone: tzinfo | None) -> tuple[str, str]:
+    """The state of the job, and the same in fewer words: since when it hangs, and how long; or only how long."""
+    badge = STATUSES[analysis.status].badge
+    if analysis.status != "hang" or analysis.hang_since_ns is None:
+        return badge, badge
+    since = f"{badge} since {clock(analysis.hang_since_ns, zone, 0)}"
+    if analysis.frozen_for_ns is None:
+        return since, badge
+    still = f", still {duration(analysis.frozen_for_ns)}"
+    return since + still, badge + still
 
 
 def verdict_lines(analysis: Analysis, index: int | None, width: int) -> list[Text]:

@@ -160,9 +160,13 @@ _MEANINGS = (
 """The meaning of marks in few words, the most important first."""
 
 
-def legend(present: Codes) -> list[str]:
-    """The meaning of each of these codes: marks, then letters, then blanks."""
-    marks = {mark_of(int(value)) for value in present}
+def legend(present: Codes, *, narrow: bool = False) -> list[str]:
+    """The meaning of each of these codes: marks, then letters, then blanks.
+
+    `narrow` cells have one character, so none has the dot of what is only queued.
+    """
+    marks = {mark_of(int(value)) for value in present} - ({Mark.SCHEDULED} if narrow else set())
+    marks |= {Mark.STARTED} if any(mark_of(int(value)) in PENDING for value in present) else set()
     words = [meaning for of, meaning in _MEANINGS if not marks.isdisjoint(of)]
     numbers = sorted({int(v) & NUMBER for v in present if mark_of(int(v)) not in SILENT})
     words += [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]

@@ -143,7 +143,10 @@ class ShownOperations(Board, LaneBoard):
     def legend(self, present: Codes) -> list[str]:
         """Marks, then letters, then blanks; last, the characters that stand for several operations or for no start."""
         joint = JOINT if self.view.chars == 1 else {}
-        return [*letters.legend(present), *(f"{c} {text}" for c, text in joint.items() if ord(c) in self._characters)]
+        return [
+            *letters.legend(present, narrow=self.view.chars == 1),
+            *(f"{c} {text}" for c, text in joint.items() if ord(c) in self._characters),
+        ]
 
     def overview(self, whole: Model, worst: Codes) -> tuple[object, Callable[[int], Strip]]:
         """The worst code of each column of the whole model, or the shown operations on the axis of time."""

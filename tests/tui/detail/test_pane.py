@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from rankscope.tui.detail.finding_text import card
 from rankscope.tui.detail.line_widgets import with_rest
 from rankscope.tui.detail.operation_index import index_of
 from rankscope.tui.detail.pane import DetailPane
@@ -81,3 +84,16 @@ def test_the_count_of_lines_below_stands_at_the_right() -> None:
 def test_ascii_only_writes_other_characters_as_escapes() -> None:
     segments = to_segments(line(Span("caf\u00e9", "bold")), 20, Look("dark", "none"), ascii_only=True)
     assert segments[0].text == "caf\\xe9"
+
+
+@pytest.mark.parametrize(
+    ("step", "rest"),
+    [
+        ("nvidia-smi -q on its host: which Xid?", "on its host: which Xid?"),
+        ("Look for Xid errors (dmesg, nvidia-smi -q).", "Look for Xid errors (dmesg, nvidia-smi -q)."),
+    ],
+)
+def test_a_command_within_a_sentence_stays_in_it(step: str, rest: str) -> None:
+    dataset, analysis = hang()
+    command, words = card(dataset, analysis, replace(analysis.findings[0], next_steps=(step,))).now
+    assert command.plain == "$ nvidia-smi -q   Y copies it" and words.plain == rest

@@ -97,7 +97,8 @@ def card(dataset: Dataset, analysis: Analysis, finding: Finding) -> FindingCard:
     """The card of a finding."""
     step = next(iter(finding.next_steps), "")
     command = command_of(step)
-    seen = step.replace(command, "", 1).strip(" :;,") if command and command in step else step
+    # within a sentence the command stays: without it, the rest would be none
+    seen = step.removeprefix(command).strip(" :;,") if command else step
     now = [
         *([line(Span("$ ", "dim"), Span(plain(command), "bold"), Span("   Y copies it", "dim"))] if command else []),
         *([line(plain(seen))] if seen else []),

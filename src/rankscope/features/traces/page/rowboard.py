@@ -171,6 +171,19 @@ class TraceRows(RankWindow):
         self.view = self.fitting(self.low, self.high)
         self._unfold(self._unfold_fitting)
 
+    def settle(self, room: int) -> bool:
+        """Orders the lanes; those to blame come first also where their parts have no room in the order of ranks."""
+        as_placed = self._placed and self.levels == self._as_placed
+        if not super().settle(room):
+            return False
+        if as_placed:
+            self._unfold(self._unfold_fitting)
+            hidden = any(rank in self.lanes.lane_of for rank in self.blamed) and not self.levels
+            if hidden and self.ordering == "rank" and not self.chosen:
+                self._reorder("alike")
+                self._unfold(self._unfold_fitting)
+        return True
+
     def _unfold_fitting(self) -> None:
         """Unfolds as many ranks as fit, ranks to blame first."""
         self.levels = {}

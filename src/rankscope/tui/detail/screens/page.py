@@ -192,7 +192,7 @@ class Page(ModalScreen[Result]):
         if self.is_early and not text:
             said = line(Span(" still loading ", "warn"), said)
         shown = cut(said, width)
-        important = ("enter", "tab" if self._scrolls else "", "escape", "question_mark")
+        important = ("enter", "tab" if self._scrolls else "", "escape", "question_mark", "g")
         keys = Text() if text else hint_line(self.hints(), width - shown.cell_len, important)
         self.query_one("#hints", TextBar).put(line(shown, keys))
 
