@@ -197,7 +197,7 @@ def _difference_note(tree: ShareTree) -> Finding | None:
         kind=KIND,
         severity="info",
         title=title,
-        explanation="Stacks over time show where ranks spend their time, not who waits for whom.",
+        explanation="Stacks over time show where ranks spend their time, not which rank waits for which.",
         about=() if tree.by_pid else tree.ranks if len(tree.ranks) == PAIR else (odd_rank(tree),),  # type: ignore[arg-type]
         confidence="medium",
         confidence_reasons=("stacks over time do not show whether the job went on",),
