@@ -425,7 +425,7 @@ def frame_line(frame: Frame) -> str:
 
 WHY_LABELS: dict[str, str] = {
     "rule": "rule", "evidence": "evidence", "waits": "waits", "root": "because", "state": "progress",
-    "unlike": "difference", "against": "against", "close": "how close", "clears": "would clear it", "also": "also",
+    "unlike": "difference", "against": "against", "close": "how close", "clears": "clears it", "also": "also",
 }  # fmt: skip
 """Labels of the facts about a rank, in the order of the report."""
 
