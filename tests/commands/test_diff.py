@@ -35,7 +35,7 @@ def test_a_run_equals_itself(capsys: Captured) -> None:
 def test_two_real_jobs_differ_and_the_stacks_of_both_are_shown(capsys: Captured) -> None:
     assert run(["diff", *DIFFERENT]) == 1
     out = capsys.readouterr().out
-    headline = "B differs from A first: on ranks 0-3 B leaves out 3 operations, broadcast [64,32] f32"
+    headline = "first difference: B lacks 3 operations on ranks 0-3, broadcast [64,32] f32"
     assert " ".join(out.split()).startswith(headline)
     assert "healthy (/job/job.py:" in out and "train_step (/job/job.py:" in out
     assert max(map(len, out.splitlines())) <= 80
@@ -86,7 +86,7 @@ def test_the_suffix_says_the_format_and_files_stay(tmp_path: Path, capsys: Captu
     assert page.startswith("<!doctype html>") and "&#8800; broadcast" in page and page.count("</svg>") >= 2
     output = tmp_path / "diff.md"
     assert run(["diff", *DIFFERENT, "-o", str(output)]) == 1
-    assert output.read_text().startswith("# B differs from A first: ")
+    assert output.read_text().startswith("# first difference: ")
     assert run(["diff", *DIFFERENT, "-o", str(output)]) == 2
     assert "already exists" in capsys.readouterr().err
 

@@ -38,7 +38,7 @@ def test_the_text_has_the_stack_of_the_culprit_and_of_who_holds_the_gil() -> Non
         "of rank 3, logger, which holds the GIL, by py-spy preprocess data/clean.py:12 main train.py:40 "
         "<module> train.py:60 ",
     ]
-    assert "confidence high: py-spy saw rank 3 outside of any collective" in text
+    assert "sure       high: py-spy saw rank 3 outside of any collective" in text
 
 
 def test_markdown_has_it_in_a_block() -> None:

@@ -48,7 +48,7 @@ def test_findings_without_anything_make_no_empty_labels() -> None:
     dataset, _ = samples.healthy()
     bare = Finding(kind="straggler", severity="warning", title="rank 1 is late", explanation="")
     text = render_text(dataset, Analysis(verdict="slow", status="slow", findings=(bare,)))
-    assert [line.split()[0] for line in text.splitlines()[4:]] == ["1.", "confidence"]
+    assert [line.split()[0] for line in text.splitlines()[4:]] == ["1.", "sure"]
 
 
 @pytest.mark.parametrize(("ns", "shown"), [(-1, "-1 ns since 1970"), (2**62, "2116-02-20"), (10**30, "ns since 1970")])

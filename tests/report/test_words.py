@@ -37,6 +37,11 @@ def test_who(culprits: tuple[Culprit, ...], said: str) -> None:
     [
         (FINDING, ""),
         (replace(FINDING, op="send", seq=3, peer=1), "send #3 with rank 1"),
+        (
+            replace(FINDING, op="send", seq=8, peer=1, never_posted=True),
+            "receive from rank 1 (#8), never posted",
+        ),
+        (replace(FINDING, op="recv", peer=2, never_posted=True), "send to rank 2, never posted"),
         (replace(FINDING, group=GroupRef("7", "", (0, 1))), "group 7, ranks 0,1"),
         (replace(FINDING, op="barrier", group=GroupRef("7", "dp", (0, 1))), "barrier in dp (group 7), ranks 0,1"),
         (replace(FINDING, group=GroupRef("", "", (4,))), "group (unnamed), rank 4"),

@@ -57,10 +57,11 @@ class FindingWriter:
         waiting = sorted(self.judge.held_up(root.nodes) - set(root.culprits))
         if root.kind == "stuck-in-collective" and root.focus:
             waiting = sorted({*waiting, *root.focus.waiting()})
-        peer = None
+        peer, never_posted = None, False
         if root.focus is not None and len(root.focus.key) == 4 and len(root.culprits) == 1:
             _, src, dst, _ = root.focus.key
             peer = dst if root.culprits[0] == src else src
+            never_posted = root.culprits[0] not in root.focus.entries
         found = Finding(
             kind=root.kind,
             severity=severity,
@@ -79,6 +80,7 @@ class FindingWriter:
             seq=root.focus.number if root.focus else None,
             op=root.focus.op if root.focus and root.focus.is_known else None,
             peer=peer,
+            never_posted=never_posted,
             stack=self._stack(root),
             evidence=tuple(self._evidence(root)),
             counter_evidence=self._doubter.against(root),

@@ -107,6 +107,8 @@ class Finding:
     seq: int | None = None
     op: str | None = None
     peer: int | None = None
+    never_posted: bool = False
+    """Whether the accused never posted its side of the send or receive with `peer`; `op` is the side of the peer."""
     stack: tuple[Frame, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     counter_evidence: tuple[Evidence, ...] = ()

@@ -34,7 +34,7 @@ def finding_details(finding: Finding, dataset: Dataset, analysis: Analysis) -> I
     yield FindingDetail(instead.lower(), instead, [ranks_text(others)] if others else [])
     yield FindingDetail("where", "Where", _known(words.place(finding)))
     yield FindingDetail("blocked", "Blocked", _known(words.held_up(finding)))
-    yield FindingDetail("confidence", "Confidence", [words.certainty(finding)] if finding.severity != "info" else [])
+    yield FindingDetail("sure", "Sure", [words.certainty(finding)] if finding.severity != "info" else [])
     yield FindingDetail("waits", "Chain of waits", words.steps(finding, words.descriptions(dataset)), "steps")
     for title, frames in words.stacks(finding, dataset):
         yield FindingDetail("stack", "Stack", frames, "frames", title)

@@ -47,7 +47,7 @@ def missing_evidence(analysis: Analysis) -> tuple[str, ...]:
     if not first.culprit_ranks and not first.culprits and not kind.of_settings and not kind.blames_nobody:
         return ("no rank is named", *first.confidence_reasons)
     if first.confidence != "high":
-        return (f"{first.confidence} confidence", *first.confidence_reasons)
+        return (f"sure: {first.confidence}", *first.confidence_reasons)
     return ()
 
 

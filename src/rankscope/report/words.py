@@ -63,11 +63,14 @@ def instead(finding: Finding) -> str:
 
 def place(finding: Finding) -> str:
     """The operation of a finding: "all_reduce #12 in mesh_tp (group 41), ranks 2-3"; "" if there is none."""
-    parts = [finding.op or ""]
-    if finding.seq is not None:
-        parts.append(f"#{finding.seq}")
-    if finding.peer is not None:
-        parts.append(f"with rank {finding.peer}")
+    number = "" if finding.seq is None else f"#{finding.seq}"
+    if finding.peer is None:
+        parts = [finding.op or "", number]
+    elif finding.never_posted:
+        side = "receive from" if finding.op == "send" else "send to"
+        parts = [f"{side} rank {finding.peer}{f' ({number})' if number else ''}, never posted"]
+    else:
+        parts = [finding.op or "", number, f"with rank {finding.peer}"]
     if group := finding.group:
         name = group_name(group.id, group.description)
         parts.append(f"{'in ' if any(parts) else ''}{name}, {ranks_text(group.ranks)}")
@@ -161,7 +164,7 @@ def _names(file: str, rank: int | None) -> bool:
 
 
 def certainty(finding: Finding) -> str:
-    """The confidence with its reasons: "medium: timing is off; rank 5 left no dump"."""
+    """How sure a finding is, with the reasons: "medium: timing is off; rank 5 left no dump"."""
     reasons = "; ".join(finding.confidence_reasons)
     return f"{finding.confidence}: {reasons}" if reasons else finding.confidence
 

@@ -158,6 +158,8 @@ _MEANINGS = (
     ((Mark.GONE,), "? not known"), ((Mark.UNSURE,), "grey state unknown"),
 )  # fmt: skip
 """The meaning of marks in few words, the most important first."""
+_QUOTED = ("A' late", 'A" very late')
+"""Meanings of marks that stand beside the letter, and so not in cells of one character."""
 
 
 def legend(present: Codes, *, narrow: bool = False) -> list[str]:
@@ -168,9 +170,10 @@ def legend(present: Codes, *, narrow: bool = False) -> list[str]:
     marks = {mark_of(int(value)) for value in present} - ({Mark.SCHEDULED} if narrow else set())
     marks |= {Mark.STARTED} if any(mark_of(int(value)) in PENDING for value in present) else set()
     words = [meaning for of, meaning in _MEANINGS if not marks.isdisjoint(of)]
+    words = ["shaded late" if narrow and word in _QUOTED else word for word in dict.fromkeys(words)]
     numbers = sorted({int(v) & NUMBER for v in present if mark_of(int(v)) not in SILENT})
     words += [f"{LETTERS[n][0]} {LETTERS[n][1]}" for n in numbers if n < len(LETTERS)]
-    return [*words, *(["blank nothing"] if Mark.EMPTY in marks else [])]
+    return [*dict.fromkeys(words), *(["blank nothing"] if Mark.EMPTY in marks else [])]
 
 
 MEMBER = 32

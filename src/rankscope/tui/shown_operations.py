@@ -131,8 +131,7 @@ class ShownOperations(Board, LaneBoard):
         if rows < lanes:
             text += f" in {plural(rows, 'row')}"
         if rows > self.height:
-            counted = "" if rows < lanes else "rows "
-            text += f", {counted}{self.top + 1}-{min(self.top + self.height, rows)} shown"
+            text += f", rows {self.top + 1}-{min(self.top + self.height, rows)} shown"
         return [text, *self.memory_words]
 
     @property

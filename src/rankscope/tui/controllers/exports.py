@@ -136,7 +136,7 @@ def copied_text(dataset: Dataset, analysis: Analysis, selection: Selection) -> s
     lines = [f"{plain(dataset.root)}: {plain(analysis.verdict)}"]
     if selection.finding is not None:
         finding = analysis.findings[selection.finding]
-        lines.append(f"{finding_text(finding)} ({finding.confidence} confidence)")
+        lines.append(f"{finding_text(finding)} (sure: {finding.confidence})")
     lines.append(_operation(dataset, selection))
     lines += [f"  {plain(f.function)} {plain(f.file)}:{f.line}" for f in _stack(dataset, analysis, selection)]
     return "\n".join(lines) + "\n"

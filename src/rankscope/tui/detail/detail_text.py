@@ -157,10 +157,10 @@ def last_lines(detail: Detail) -> list[Line]:
     past = detail.history
     said = [row["row"] for row in (past.waiting_in,) if row]
     lines = []
-    for label, row in (("here", past.last_in_group), ("last", past.last)):
+    for beside, row in (("", past.last_in_group), (", of all groups", past.last)):
         if row and row["row"] not in said:
             said.append(row["row"])
-            lines.append(_row_line(label, row, detail))
+            lines.append(_row_line("last", row, detail, beside=beside))
     return lines if past.last_in_group else [*filter(None, [_frontier_line(detail)]), *lines]
 
 
@@ -170,7 +170,7 @@ def _frontier_line(detail: Detail) -> Line:
         return BLANK
     done = f", #{detail.frontier.completed} completed" if detail.frontier.completed is not None else ""
     why = {"only-active": "its dump keeps only active operations"}.get(detail.frontier.filtered, "by pg_status")
-    return labelled("here", f"issued up to #{detail.frontier.enqueued}{done} ({why})")
+    return labelled("last", f"in this group: issued up to #{detail.frontier.enqueued}{done} ({why})")
 
 
 def doing_line(detail: Detail) -> Line:
@@ -190,15 +190,15 @@ def doing_line(detail: Detail) -> Line:
     return _row_line("now in", past.waiting_in, detail, more)
 
 
-def _row_line(label: str, row: Row | None, detail: Detail, more: str = "") -> Line:
-    """An operation of the rank in a line."""
+def _row_line(label: str, row: Row | None, detail: Detail, more: str = "", beside: str = "") -> Line:
+    """An operation of the rank in a line; `beside` stands behind its group, and `more` at the end."""
     if row is None:
         return BLANK
     group = f" in {plain(detail.groups[row['group']])}" if row["group"] in detail.groups else ""
     return labelled(
         label,
         Span(operation_text.op_name(row), "bold"),
-        group + "  ",
+        f"{group}{beside}  ",
         *operation_text.progress(row, detail.now_ns),
         more,
     )

@@ -1,4 +1,4 @@
-"""A finding in full, as lines: the event, the evidence, the confidence and the next steps."""
+"""A finding in full, as lines: the event, the evidence, how sure it is and the next steps."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def other_titles(analysis: Analysis, finding: Finding, width: int) -> list[Line]
 
 
 def short_text(analysis: Analysis, finding: Finding, width: int) -> list[Line]:
-    """The text of a finding in the pane: explanation, confidence and reasons, counter-evidence, next steps."""
+    """The text of a finding in the pane: explanation, how sure with reasons, counter-evidence, next steps."""
     lines = wrap(line(Span(plain(finding.title), severity_role(finding))), width)
     lines += wrap(line(plain(finding.explanation)), width) if finding.explanation else []
     parts = {
-        "confidence": _confidence(finding),
+        "sure": _certainty(finding),
         words.instead(finding).lower(): _otherwise(finding),
         "caused by": _cause(analysis, finding),
         "next": list(finding.next_steps),
@@ -167,7 +167,7 @@ def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> I
     yield words.instead(finding).lower(), _otherwise(finding)
     yield "where", [words.place(finding)]
     yield "blocked", [words.held_up(finding)]
-    yield "confidence", _confidence(finding)
+    yield "sure", _certainty(finding)
     yield "caused by", _cause(analysis, finding)
     yield "waits", words.steps(finding, groups)
     yield "next", list(finding.next_steps)
@@ -177,7 +177,7 @@ def _parts(analysis: Analysis, finding: Finding, groups: Mapping[str, str]) -> I
     yield "follows", [f.title for f in words.following(analysis, finding)]
 
 
-def _confidence(finding: Finding) -> list[str]:
+def _certainty(finding: Finding) -> list[str]:
     return [] if finding.severity == "info" else [words.certainty(finding)]
 
 

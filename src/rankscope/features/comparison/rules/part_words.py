@@ -117,7 +117,11 @@ def parting_title(found: ScheduleComparison, parting: RankParting, ranks: Collec
     if parting.aspect == "more":
         return f"on {who} B issues {length_b} more, {theirs}, before {ours}"
     if parting.aspect == "fewer":
-        return f"on {who} B leaves out {length_a}, {ours}"
+        return (
+            f"B lacks {ours} on {who}"
+            if parting.parting.length_a == 1
+            else f"B lacks {length_a} on {who}, {ours} first"
+        )
     return f"{_ASPECTS[parting.aspect]} on {who}, {ours} in A, {theirs} in B"
 
 

@@ -169,7 +169,7 @@ def headline_of(differences: Sequence[RunDifference], parts: Sequence[ComparedPa
     """The earliest difference, or which parts are the same."""
     if differences:
         first, more = differences[0], len(differences) - 1
-        return f"B differs from A{' first' if more else ''}: {first.title}"
+        return f"{'first difference' if more else 'B differs from A'}: {first.title}"
     return f"{same_headline(parts, 'A and B')}{beside_text(parts)}"
 
 

@@ -75,9 +75,12 @@ class MessagesScreen(TablePage[dict[str, Any]]):
             return [line(Span(" logs", "head"), "  none")]
         counts = self.messages.counts()
         roots = counts.get("root", 0)
-        order = "newest first" if self.asked.newest else "earliest first"
-        what = f"  {len(self.messages):,} of {sum(counts.values()):,} lines, {self.asked.roles}, {order}"
-        causes = Span(f"  {roots:,} of root causes", "bad" if roots else "dim")
+        order = "newest first" if self.asked.newest else "oldest first"
+        shown, total = len(self.messages), sum(counts.values())
+        number = plural(total, "line") if shown == total else f"{shown:,} of {plural(total, 'line')}"
+        roles = "" if self.asked.roles == "without noise" else f", {self.asked.roles}"
+        what = f"  {number}{roles}, {order}; "
+        causes = Span(plural(roots, "root cause") if roots else "no root cause", "bad" if roots else "dim")
         titles = self.titles().plain
         legend = LEGEND.rjust(self.size.width - len(titles) - 1)
         verdict = [line(" ", Span(self.verdict, "bold"))] if self.verdict else []
@@ -120,7 +123,7 @@ class MessagesScreen(TablePage[dict[str, Any]]):
         """Asks which ranks to list."""
         ranks = self.asked.ranks
         text = "" if ranks is None else rank_ranges(ranks, 10_000)
-        self.ask("ranks", "ranks", "0-7,64   8- to the end   nothing for all", text)
+        self.ask("ranks", "ranks", "0-7,64   8- to the end   empty: all", text)
 
     def answered(self, kind: str, text: str) -> None:
         """Finds a text, or limits the list to some ranks."""

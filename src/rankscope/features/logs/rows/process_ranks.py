@@ -300,4 +300,4 @@ def _by_order(unnamed: list[CommLife], lives: list[CommLife]) -> None:
             ranks = [life.comm.rank for life in members if life.comm.rank is not None]
             if len(set(ranks)) == len(ranks):
                 for life in members:
-                    life.identity = f"{size} ranks #{k}"
+                    life.identity = f"of {size} ranks, unnamed" + (f" {k + 1}" if k else "")

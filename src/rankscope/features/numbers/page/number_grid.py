@@ -22,7 +22,7 @@ from rankscope.features.numbers.rules.collective_units import group_kinds
 from rankscope.features.numbers.rules.model import RULES, NumberMarks, ReferenceMarks, RowState, number_results
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
-from rankscope.text.wording import plural, rank_ranges
+from rankscope.text.wording import plural, rank_ranges, ranks_text
 from rankscope.tui.detail.operation_text import group_label
 from rankscope.tui.detail.stack_tree import place, user_frames
 from rankscope.tui.styled_text import HEAT, Line, Role, Span, line
@@ -279,7 +279,7 @@ def cell_text(dataset: Dataset, analysis: Analysis, grid: NumberGrid, cell: int,
     tensors = dataset.tensors[rows].rows(named=True)
     lines = [_title(dataset, tensors[0])]
     results = number_results(analysis)
-    lines += _judgement(results.marks, rows) if results.marks is not None else []
+    lines += _judgement(dataset, results.marks, rows) if results.marks is not None else []
     lines += [_distance(results.distances, rows)] if results.distances is not None else []
     places = {(row["rank"], row["line"]) for row in tensors}
     lines += [
@@ -316,7 +316,24 @@ def _title(dataset: Dataset, row: dict[str, Any]) -> Line:
     return line(head, Span(f"{plain(row['op'] or '?')}{number}", "bold"), f"{kind} of {group_label(group)}{ranks}")
 
 
-def _judgement(marks: NumberMarks, rows: Sequence[int]) -> Iterator[Line]:
+def _unequal_members(dataset: Dataset, row: int) -> str:
+    """The members of a collective by their bits: "ranks 0,1 hold different bits after all_reduce #12"."""
+    one = dataset.tensors.row(row, named=True)
+    place = pl.all_horizontal(pl.col(name).eq_missing(one[name]) for name in ("group", "seq", "step", "slot", "op"))
+    sides = dataset.tensors.filter(place & pl.col("hash").is_not_null()).group_by("hash").agg("rank")["rank"].to_list()
+    if len(sides) < 2:
+        return ""
+    sides.sort(key=lambda ranks: (len(ranks), min(ranks)))
+    ranks = sorted({rank for side in sides for rank in side})
+    where = plain(one["op"] or "?") + ("" if one["seq"] is None else f" #{one['seq']}")
+    odd, others = sides[0], sides[-1]
+    if len(sides) == 2 and len(odd) < len(others):
+        verb = "holds" if len(odd) == 1 else "hold"
+        return f"{ranks_text(odd)} {verb} other bits than {ranks_text(others)} after {where}"
+    return f"{ranks_text(ranks)} hold different bits after {where}"
+
+
+def _judgement(dataset: Dataset, marks: NumberMarks, rows: Sequence[int]) -> Iterator[Line]:
     """The worst state of some tensors with its rule and limit, and whether wrong values may have come before."""
     worst = max(rows, key=lambda row: (marks.state[row], marks.limit[row] > 0))
     state = RowState(int(marks.state[worst]))
@@ -326,7 +343,11 @@ def _judgement(marks: NumberMarks, rows: Sequence[int]) -> Iterator[Line]:
     else:
         rule = _RULES[int(marks.rule[worst])]
         off = _off(float(marks.value[worst]), float(marks.limit[worst]), is_right=state == RowState.RIGHT)
-        yield line(Span(word, role), f"  {rule.name} ({rule.standing}): {rule.statement}{off}")
+        if state == RowState.RIGHT:
+            yield line(Span(word, role), f"  {rule.name} ({rule.standing}): {rule.statement}{off}")
+        else:
+            fault = _unequal_members(dataset, worst) if rule.name == "E1" else ""
+            yield line(Span(word, role), f"  {fault or rule.fault} (rule {rule.name}, {rule.standing}){off}")
     if state == RowState.FOLLOWS:
         yield line(Span("an earlier one explains it; n goes to those that nothing explains", "dim"))
     elif marks.after[worst] and state in (RowState.NOT_JUDGED, RowState.RIGHT):

@@ -28,45 +28,191 @@ class NumberRule:
     standing: Standing
     statement: str
     """The rule as a sentence for reports."""
+    fault: str
+    """The fault where the rule does not hold, as a sentence."""
 
 
 RULES: Mapping[str, NumberRule] = {
     rule.name: rule
     for rule in (
-        NumberRule("E1", "members-differ", "proof", "all members end with the same bits"),
-        NumberRule("E1p", "members-differ", "heuristic", "all members print the same statistics"),
-        NumberRule("E2", "moved-wrong", "proof", "what arrives is what was sent"),
-        NumberRule("E3", "not-the-sum", "proof", "integers add up, by their hashes"),
-        NumberRule("N2", "not-the-sum", "proof", "two members give the rounded sum"),
-        NumberRule("R1", "not-the-sum", "proof", "samples are the sum, up to rounding"),
-        NumberRule("R2", "not-the-sum", "model", "sample errors are independent roundings"),
-        NumberRule("R3", "not-the-sum", "model", "the projection is the sum of projections"),
-        NumberRule("R3s", "not-the-sum", "proof", "the total is the sum of totals"),
-        NumberRule("R4", "not-the-sum", "proof", "no element exceeds its inputs together"),
-        NumberRule("R5", "non-finite", "proof", "finite inputs give finite outputs"),
-        NumberRule("NF", "non-finite", "proof", "values are finite"),
-        NumberRule("S1", "stale-input", "heuristic", "inputs are not those of an earlier step"),
-        NumberRule("S2", "same-input", "heuristic", "members bring different inputs"),
-        NumberRule("S3", "replicas-differ", "proof", "declared replicas stay equal"),
-        NumberRule("S4", "schedule-changes", "heuristic", "steps have the operations of those before"),
-        NumberRule("S5", "weights-changed", "heuristic", "weights stay as the optimizer left them"),
-        NumberRule("O1", "state-wrong", "proof", "second moments are not negative"),
-        NumberRule("O2", "state-wrong", "heuristic", "second moments follow from those before and the gradient"),
-        NumberRule("S3t", "replicas-differ", "heuristic", "weights with two names stay tied"),
-        NumberRule("S6", "recompute-differs", "heuristic", "recomputed tensors equal the first ones"),
         NumberRule(
-            "H1", "flow-changes", "heuristic", "what is passed on in the first steps is passed on in later ones"
+            "E1", "members-differ", "proof", "all members end with the same bits", "members hold different bits"
         ),
-        NumberRule("H2", "scale-changes", "heuristic", "gradients stay averages of their sums"),
-        NumberRule("H3", "digits-change", "heuristic", "values keep the digits of their type"),
-        NumberRule("H4", "calls-change", "heuristic", "modules run as often as in the first steps"),
-        NumberRule("H5", "parts-overlap", "heuristic", "parts of a sum that overlap nowhere stay apart"),
-        NumberRule("H6", "level-changes", "heuristic", "values that all steps have alike do not jump"),
-        NumberRule("H7", "level-changes", "heuristic", "losses and gradients do not grow suddenly and for good"),
-        NumberRule("RS", "schedule-differs", "heuristic", "both runs record the same tensors"),
-        NumberRule("RX", "differs-from-reference", "heuristic", "tensors equal the reference bit for bit"),
-        NumberRule("RP", "differs-from-reference", "model", "differences are within what perturbed runs allow"),
-        NumberRule("S3l", "replicas-differ", "heuristic", "tensors equal at first stay equal"),
+        NumberRule(
+            "E1p",
+            "members-differ",
+            "heuristic",
+            "all members print the same statistics",
+            "members print different statistics",
+        ),
+        NumberRule("E2", "moved-wrong", "proof", "what arrives is what was sent", "what arrives is not what was sent"),
+        NumberRule(
+            "E3",
+            "not-the-sum",
+            "proof",
+            "integers add up, by their hashes",
+            "the result is not the sum of the integers",
+        ),
+        NumberRule(
+            "N2",
+            "not-the-sum",
+            "proof",
+            "two members give the rounded sum",
+            "the result is not the rounded sum of two members",
+        ),
+        NumberRule(
+            "R1",
+            "not-the-sum",
+            "proof",
+            "samples are the sum, up to rounding",
+            "samples are not the sum, beyond rounding",
+        ),
+        NumberRule(
+            "R2",
+            "not-the-sum",
+            "model",
+            "sample errors are independent roundings",
+            "sample errors are no independent roundings",
+        ),
+        NumberRule(
+            "R3",
+            "not-the-sum",
+            "model",
+            "the projection is the sum of projections",
+            "the projection is not the sum of projections",
+        ),
+        NumberRule(
+            "R3s", "not-the-sum", "proof", "the total is the sum of totals", "the total is not the sum of totals"
+        ),
+        NumberRule(
+            "R4",
+            "not-the-sum",
+            "proof",
+            "no element exceeds its inputs together",
+            "an element exceeds its inputs together",
+        ),
+        NumberRule(
+            "R5",
+            "non-finite",
+            "proof",
+            "finite inputs give finite outputs",
+            "finite inputs give an infinite value or NaN",
+        ),
+        NumberRule("NF", "non-finite", "proof", "values are finite", "a value is infinite or NaN"),
+        NumberRule(
+            "S1",
+            "stale-input",
+            "heuristic",
+            "inputs are not those of an earlier step",
+            "the input is that of an earlier step",
+        ),
+        NumberRule("S2", "same-input", "heuristic", "members bring different inputs", "members bring the same input"),
+        NumberRule("S3", "replicas-differ", "proof", "declared replicas stay equal", "declared replicas differ"),
+        NumberRule(
+            "S4",
+            "schedule-changes",
+            "heuristic",
+            "steps have the operations of those before",
+            "an operation of the steps before is missing",
+        ),
+        NumberRule(
+            "S5",
+            "weights-changed",
+            "heuristic",
+            "weights stay as the optimizer left them",
+            "weights changed after the optimizer left them",
+        ),
+        NumberRule("O1", "state-wrong", "proof", "second moments are not negative", "a second moment is negative"),
+        NumberRule(
+            "O2",
+            "state-wrong",
+            "heuristic",
+            "second moments follow from those before and the gradient",
+            "the second moment does not follow from the one before and the gradient",
+        ),
+        NumberRule(
+            "S3t", "replicas-differ", "heuristic", "weights with two names stay tied", "weights with two names differ"
+        ),
+        NumberRule(
+            "S6",
+            "recompute-differs",
+            "heuristic",
+            "recomputed tensors equal the first ones",
+            "the recomputed tensor differs from the first one",
+        ),
+        NumberRule(
+            "H1",
+            "flow-changes",
+            "heuristic",
+            "what is passed on in the first steps is passed on in later ones",
+            "what is passed on changes on its way, unlike in the first steps",
+        ),
+        NumberRule(
+            "H2",
+            "scale-changes",
+            "heuristic",
+            "gradients stay averages of their sums",
+            "the gradient is no average of its sum any more",
+        ),
+        NumberRule(
+            "H3",
+            "digits-change",
+            "heuristic",
+            "values keep the digits of their type",
+            "values fit a narrower type than in the steps before",
+        ),
+        NumberRule(
+            "H4",
+            "calls-change",
+            "heuristic",
+            "modules run as often as in the first steps",
+            "a module runs more often than in the first steps",
+        ),
+        NumberRule(
+            "H5",
+            "parts-overlap",
+            "heuristic",
+            "parts of a sum that overlap nowhere stay apart",
+            "parts of the sum overlap, unlike in the first steps",
+        ),
+        NumberRule(
+            "H6",
+            "level-changes",
+            "heuristic",
+            "values that all steps have alike do not jump",
+            "a value jumps that all steps have alike",
+        ),
+        NumberRule(
+            "H7",
+            "level-changes",
+            "heuristic",
+            "losses and gradients do not grow suddenly and for good",
+            "a loss or gradient grows suddenly and for good",
+        ),
+        NumberRule(
+            "RS", "schedule-differs", "heuristic", "both runs record the same tensors", "one run records another tensor"
+        ),
+        NumberRule(
+            "RX",
+            "differs-from-reference",
+            "heuristic",
+            "tensors equal the reference bit for bit",
+            "the tensor differs from the reference",
+        ),
+        NumberRule(
+            "RP",
+            "differs-from-reference",
+            "model",
+            "differences are within what perturbed runs allow",
+            "the difference exceeds what perturbed runs allow",
+        ),
+        NumberRule(
+            "S3l",
+            "replicas-differ",
+            "heuristic",
+            "tensors equal at first stay equal",
+            "tensors differ that were equal at first",
+        ),
     )
 }
 """The rules by name."""

@@ -266,7 +266,9 @@ def _with_gradients(dataset: Dataset, cause: NumberCause) -> NumberCause:
     apart = steps.filter(pl.col("hash") > 1)["step"].to_list()
     note = "its gradients are equal up to there, so look at the optimizer, its state and the memory"
     if apart:
-        note = f"its gradients differ after their reduction, first in step {apart[0]}: it does not reduce all of them"
+        note = (
+            f"its gradients differ after their reduction, first in step {apart[0]}: a rank never reduces this gradient"
+        )
     return replace(cause, first=replace(cause.first, note=f"{cause.first.note}; {note}"))
 
 
@@ -545,9 +547,9 @@ class _NumberWriter:
     def _explanation(self, cause: NumberCause) -> Iterator[str]:
         strict, *others = cause.rules or (cause.first,)
         rule = RULES[strict.rule]
-        off = f"The value is {_number(strict.value)}; the limit is {_number(strict.limit)}."
+        off = f": the value is {_number(strict.value)}, the limit {_number(strict.limit)}"
+        yield f"{rule.fault[:1].upper()}{rule.fault[1:]}{off if strict.limit or strict.value else ''}."
         yield f"Rule {rule.name} ({rule.standing}): {rule.statement}."
-        yield off if strict.limit or strict.value else "Here it does not hold."
         if others:
             yield f"Rules that follow from it: {', '.join(one.rule for one in others)}."
         if cause.first.note:
