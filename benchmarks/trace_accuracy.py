@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from benchmarks.child_processes import mapped, run_program
@@ -34,12 +35,9 @@ class Case:
     line: str
 
 
-def run(job: tuple[str, int, int]) -> list[Case]:
-    """All programs and modes of one fault, size and seed."""
-    return [_case(*job, program, mode) for program in PROGRAMS for mode in MODES]
-
-
-def _case(fault: str, world: int, seed: int, program: str, mode: str) -> Case:
+def run(job: tuple[str, int, int, str, str]) -> Case:
+    """Judges one job: a fault, a size, a seed, a program and a mode."""
+    fault, world, seed, program, mode = job
     planned = plan(fault, world, seed)
     analysis = analyse(make(planned, program, mode))
     truth, said = set(planned.culprits), set(analysis.culprits)
@@ -80,11 +78,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=2, help="1: in this process")
     parser.add_argument("--faults", nargs="*", default=list(FAULTS), choices=FAULTS)
     parser.add_argument("--worlds", type=int, nargs="*", default=list(WORLDS))
+    parser.add_argument("--programs", nargs="*", default=list(PROGRAMS), choices=PROGRAMS)
+    parser.add_argument("--modes", nargs="*", default=list(MODES), choices=MODES)
     parser.add_argument("--misses", type=Path, help="write every case that is not exact to this file")
     args = parser.parse_args(arguments)
     seeds = range(args.first, args.first + args.seeds)
-    jobs = [(fault, world, seed) for fault in args.faults for world in args.worlds for seed in seeds]
-    cases = [case for batch in mapped(run, jobs, args.processes) for case in batch]
+    jobs = list(product(args.faults, args.worlds, seeds, args.programs, args.modes))
+    cases = list(mapped(run, jobs, args.processes))
     keys: dict[str, Callable[[Case], object]] = {
         "fault": lambda c: c.fault, "program": lambda c: c.program, "recorded": lambda c: c.mode,
         "ranks": lambda c: c.world,

@@ -371,8 +371,8 @@ def test_a_mismatch_is_said_while_the_job_still_moves() -> None:
 
 def test_memory_is_bounded() -> None:
     gate = VerdictGate()
-    for at in range(40):
-        gate, _, _ = seen(gate, written(job(2 + at), 0.1), at * 5)
+    for at in range(20):
+        gate, _, _ = seen(gate, written(job(2 + at, ranks=2), 0.1), at * 5)
     assert len(gate.memory.samples) <= 16 and len(gate.memory.gaps_ns) <= 16
 
 

@@ -18,6 +18,7 @@ import click
 import numpy as np
 import pytest
 
+from rankscope.assemble import load as loading
 from rankscope.cli import run
 from rankscope.commands import view
 from rankscope.commands.agent_tools import AgentTools
@@ -29,6 +30,7 @@ from rankscope.report.next_commands import offered_commands
 from rankscope.report.prometheus_text import FollowedState, render_metrics
 from rankscope.report.redact import Redaction, distinct_texts
 from rankscope.report.watch_lines import render_line_json, render_line_text
+from rankscope.schema import Dataset
 from rankscope.schema.tables import TABLES
 from rankscope.tui.controllers.exports import copied_text
 from rankscope.tui.selection import Selection
@@ -246,10 +248,23 @@ OF_THIS_MACHINE = {"doctor", "demo", "config", "tool completion", "tool schema"}
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outputs]:
+    """Commands on the job, whose files are read once for all commands that read them alike: each command replaces names
+    only in what was read."""
     folder = tmp_path_factory.mktemp("planted")
     write_job(folder)
-    return Outputs(folder)
+    read: dict[tuple[object, ...], Dataset] = {}
+
+    def read_once(paths: list[Path], options: loading.LoadOptions, *others: Any) -> Dataset:
+        key = *paths, options
+        if key not in read:
+            read[key] = loading_anew(paths, options, *others)
+        return read[key]
+
+    loading_anew = loading.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "load", read_once)
+        yield Outputs(folder)
 
 
 def test_every_command_is_searched() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from benchmarks import numeric_layouts, numeric_plan, real_pairs, results, scale
+from benchmarks import numeric_layouts, numeric_plan, results, scale, trace_jobs
 from benchmarks.child_processes import run_ranks
 
 from rankscope.assemble.load import load
@@ -57,12 +57,12 @@ SMALLEST: dict[str, str] = {
     "benchmarks/scale_ways.py": f"stages {SAMPLE}",
     "benchmarks/sessions.py": f"{SAMPLE} --times 1 --shares 1",
     "benchmarks/shifted_calls.py": "--seeds 1 --processes 1",
-    "benchmarks/trace_accuracy.py": "--seeds 1 --worlds 4 --faults host --processes 1",
+    "benchmarks/trace_accuracy.py": "--seeds 1 --worlds 4 --faults host --programs data --modes short --processes 1",
     "benchmarks/trace_frames.py": "1000",
     "benchmarks/trace_ways.py": f"'rankscope, first paint' {TRACE}",
-    "benchmarks/update.py": "--ranks 128 --entries 20 --times 1",
+    "benchmarks/update.py": "--ranks 128 --entries 5 --times 1",
     "benchmarks/watch.py": "--ranks 2 --entries 20 --every 1 --minutes 0.02",
-    "benchmarks/whatif.py": "--jobs 1 --causes worker --processes 1",
+    "benchmarks/whatif.py": "--jobs 1 --first 6 --causes link --processes 1",
     "docs/schemas.py": "--out OUT",
 }
 """By program its smallest arguments; OUT is an empty folder."""
@@ -142,6 +142,15 @@ def test_results_are_written_where_that_is_asked(
     )
 
 
+@pytest.mark.parametrize("mode", trace_jobs.MODES)
+@pytest.mark.parametrize("name", trace_jobs.PROGRAMS)
+def test_traces_are_made_of_each_program_in_each_mode(name: str, mode: str) -> None:
+    dataset = trace_jobs.make(trace_jobs.plan("host", 4, 7000), name, mode)
+    assert dataset.world_size == 4 and dataset.traced.height > 0
+    kernels = dataset.spans.height > 4 * 12
+    assert kernels == (mode != "first-paint")
+
+
 def test_made_dumps_are_those_of_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program("benchmarks/make_dumps.py", monkeypatch).main([str(tmp_path), "8", "50"])
     dataset = load([tmp_path])
@@ -159,6 +168,9 @@ def test_plans_of_programs_that_are_not_run() -> None:
         ("logs", 8, 2000, "legacy", 8), ("traces", 8, 1000, "legacy", 8),
     ]  # fmt: skip
     assert {fault for faults in numeric_layouts.FAULTS.values() for fault in faults} <= set(numeric_plan.FAULTS)
+    # loads much of torch, which few of the processes that collect tests need
+    from benchmarks import real_pairs
+
     causes = [pair.cause for pair in real_pairs.pairs(1)]
     assert len(set(causes)) == 10 and min(causes.count(cause) for cause in set(causes)) >= 3
 

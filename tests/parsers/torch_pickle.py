@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-_CONTAINERS = (dict, list, tuple)
+_CONTAINERS = frozenset({dict, list, tuple})
 _CONSTANTS = {None: b"N", True: b"\x88", False: b"\x89"}
 
 
@@ -32,30 +32,29 @@ class _Writer:
         waiting, met = [value], set[int]()
         while waiting:
             holder: Any = waiting.pop()
-            if isinstance(holder, dict):
+            if type(holder) is dict:
                 if id(holder) in met:
                     self.shared.add(id(holder))
                     continue
                 met.add(id(holder))
                 holder = holder.values()
-            elif not isinstance(holder, list | tuple):
-                continue
-            waiting += [item for item in holder if isinstance(item, _CONTAINERS)]
+            waiting += [item for item in holder if type(item) in _CONTAINERS]
 
     def _put(self, value: Any) -> None:
-        if isinstance(value, str | dict):
-            reference = self.references.get(value if isinstance(value, str) else id(value))
+        kind = type(value)
+        if kind is str or kind is dict:
+            reference = self.references.get(value if kind is str else id(value))
             if reference is None:
                 self._put_new(value)
             else:
                 self.out += reference
-        elif value is None or isinstance(value, bool):
-            self.out += _CONSTANTS[value]
-        elif isinstance(value, int):
+        elif kind is int:
             self.out += _integer(value)
-        elif isinstance(value, float):
-            self.out += b"G" + struct.pack(">d", value)
-        elif isinstance(value, tuple):
+        elif value is None or kind is bool:
+            self.out += _CONSTANTS[value]
+        elif kind is float:
+            self.out += b"G" + _DOUBLE(value)
+        elif kind is tuple:
             for item in value:
                 self._put(item)
             self.out += b"\x86"
@@ -76,9 +75,20 @@ class _Writer:
             self.out += b"X" + struct.pack("<I", len(text)) + text
         else:
             self.out += b"}("
+            references = self.references
             for name, item in value.items():
-                self._put(name)
-                self._put(item)
+                reference = references.get(name) if type(name) is str else None
+                if reference is None:
+                    self._put(name)
+                else:
+                    self.out += reference
+                kind = type(item)
+                if kind is int:
+                    self.out += _integer(item)
+                elif item is None or kind is bool:
+                    self.out += _CONSTANTS[item]
+                else:
+                    self._put(item)
             self.out += b"u"
             if id(value) not in self.shared:
                 return
@@ -91,12 +101,17 @@ def _indexed(short: bytes, long: bytes, index: int) -> bytes:
     return short + bytes([index]) if index < 256 else long + struct.pack("<I", index)
 
 
+_DOUBLE = struct.Struct(">d").pack
+_TWO, _FOUR = struct.Struct("<H").pack, struct.Struct("<i").pack
+_BYTES = tuple(b"K" + bytes([value]) for value in range(256))
+
+
 def _integer(value: int) -> bytes:
     if 0 <= value < 256:
-        return b"K" + bytes([value])
+        return _BYTES[value]
     if 0 <= value < 65536:
-        return b"M" + struct.pack("<H", value)
+        return b"M" + _TWO(value)
     if -(2**31) <= value < 2**31:
-        return b"J" + struct.pack("<i", value)
+        return b"J" + _FOUR(value)
     raw = value.to_bytes((value.bit_length() + 8) // 8, "little", signed=True)
     return b"\x8a" + bytes([len(raw)]) + raw

@@ -44,7 +44,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield path
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(places=st.lists(st.integers(0, 4), min_size=8, max_size=8), count=st.integers(1, 5))
 def test_any_split_gives_the_report_of_one_task(job: Path, places: list[int], count: int) -> None:
     names = sorted(path.name for path in job.iterdir())

@@ -7,6 +7,7 @@ import pickle
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -36,7 +37,7 @@ class View:
     skew: int
     options: DumpOptions
 
-    @property
+    @cached_property
     def ids(self) -> dict[str, int]:
         """Each process counts the groups it belongs to, in the order in which they were made."""
         own = sorted((name for name, ranks in self.topology.groups.items() if self.rank in ranks), key=int)

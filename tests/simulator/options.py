@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from tests.simulator.instructions import MS, SECOND
@@ -41,7 +42,7 @@ class DumpOptions:
     own_only: bool = False
     """A rank writes only if its own watchdog saw a time-out, the default of nccl2: nobody tells the others."""
 
-    @property
+    @cached_property
     def release(self) -> tuple[int, int]:
         """The version as numbers."""
         major, minor = self.version.split(".")

@@ -33,7 +33,9 @@ from tests.parsers.dumps import START_NS, job
 from tests.watching.test_logs import CRASH
 
 RANKS, SECOND = 4, 10**9
-STEPS = 14
+STEPS = 16
+SEEDS = (88, 2539)
+"""In the steps of these seeds every kind of change happens, a failure early on, in 28 of 49 orders of two."""
 PRINTED = noisy(2, 5)
 LOSSES = ["[rank1]: step 3 loss 2.5", "epoch 1: 40%|####      | 4/10 [00:04<00:06, 1.00it/s]"]
 
@@ -180,7 +182,7 @@ def _same_analysis(one: Analysis, other: Analysis) -> None:
             assert x.equals(y) if isinstance(x, pl.DataFrame) else x == y, f"{name}.{part.name}"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_remembered_changes_nothing(tmp_path: Path, seed: int) -> None:
     files, remembering, anew = Files(tmp_path, seed), Watched(), Watched()
     done: list[str] = []

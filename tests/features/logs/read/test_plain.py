@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rankscope.features.logs.read import bulk_lines, log_decoder
@@ -52,6 +52,14 @@ def owned(content: LogContent, table: str) -> list[tuple[object, ...]]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60))
+# the search for lines above the traceback comes to the first line when the exception in JSON is already read
+@example(
+    [
+        "[rank1]:     main()",
+        '{"log": "[rank1]: ValueError: bad index 17\\n"}',
+        "[rank1]: Traceback (most recent call last):",
+    ]
+)
 def test_lines_say_the_same_together_and_apart(lines: list[str]) -> None:
     together, apart = told(lines, False), told(lines, True)
     assert together.events == apart.events

@@ -201,6 +201,8 @@ class LogDecoder:
         )
         content.ras, content.inspected = self.ras.result(), self.inspector.result()
         content.ops = list(self._operations.ops)
+        # transports are taken before the lines of their block
+        content.settings.sort(key=lambda setting: (setting.offset, setting.process, setting.name))
         content.training = self._training.result()
         content.counts = {**self.counts, "events": self._events.seen}
         for rows in (self._events, self.warnings):

@@ -51,7 +51,7 @@ _SPANS = (
 
 
 class Recogniser:
-    """Finds the events of one file, from its records in order.
+    """Finds the events of one file, from its records in order; lines above a report may come late.
 
     Lines of several ranks may be mixed: reports of several lines are followed in each stream, which has a rank and a
     launcher's prefix. Many records at a time are fastest.
@@ -128,7 +128,7 @@ class Recogniser:
         if span is None:
             yield from self._begun(record)
         elif isinstance(span, tracebacks.Traceback) and (listed := _begun_below(record)) is not None:
-            self._open[_stream(record)].append(_OpenReport(listed))
+            self._open[_stream(record)].append(_OpenReport(listed, record.line))
             self._opened += 1
         if isinstance(span, tracebacks.Traceback) and span.survived:
             return
@@ -161,6 +161,9 @@ class Recogniser:
         events: list[Event] = []
         stream = self._open.get(_stream(record))
         for one in tuple(reversed(stream or ())):
+            if record.line < one.line:
+                # a line above another report, read late
+                continue
             if one.span.consumes(record):
                 one.missed = 0
                 return one.span, events
@@ -193,7 +196,7 @@ class Recogniser:
                 if not span.quotes:
                     self._steps.begin(record)
                 span.beside([one.span for one in stream if isinstance(one.span, tracebacks.Traceback)])
-            stream.append(_OpenReport(span))
+            stream.append(_OpenReport(span, record.line))
             self._opened += 1
             if self._opened > OPEN_LIMIT:
                 yield from self._close(stream, stream[0])
@@ -224,10 +227,10 @@ def _stream(record: Record) -> tuple[int | None, str]:
 
 
 class _OpenReport:
-    """An open report, and the number of other lines in a row."""
+    """An open report, the line where it begins, and the number of other lines in a row."""
 
-    def __init__(self, span: LineReport) -> None:
-        self.span = span
+    def __init__(self, span: LineReport, line: int) -> None:
+        self.span, self.line = span, line
         self.missed = 0
 
 
