@@ -123,11 +123,13 @@ async def test_a_page_over_a_page_has_the_same_title_tabs_and_keys() -> None:
         await pilot.pause()
         assert screen_text(app).splitlines()[1].endswith(" 7 evidence  [logs] 2/4")
         await press(app, pilot, "enter")
-        assert isinstance(app.screen, RecordScreen)
+        record = app.screen
+        assert isinstance(record, RecordScreen)
         title, tabs = screen_text(app).splitlines()[:2]
         assert title.startswith(" rankscope ") and tabs.endswith(" 7 evidence  4 pages")
         await press(app, pilot, "7")
-        assert isinstance(app.screen, FindingsScreen)
+        findings = app.screen
+        assert isinstance(findings, FindingsScreen)
         await press(app, pilot, "1")
         assert app.screen is app.lanes
 
