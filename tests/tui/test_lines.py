@@ -213,7 +213,7 @@ def board() -> ShownOperations:
 
 def test_the_status_counts_rows_and_explains_letters(board: ShownOperations) -> None:
     line = status(board)
-    assert line.startswith("- LANES - 16 ranks in 5 rows, 1-3 shown ---")
+    assert line.startswith("- LANES - 16 ranks in 5 rows, rows 1-3 shown ---")
     assert line.endswith("--- A all_reduce  ! never issued - detail -")
     assert len(line) == 100
 
