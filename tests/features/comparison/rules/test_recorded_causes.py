@@ -92,7 +92,8 @@ def test_random_states_are_a_symptom() -> None:
     assert first(job(LOSS, a, dropout=0.0), job(EARLY, b, dropout=0.1))[0] == "dropout:option dropout"
     cause = compare_runs(job(LOSS, a), job(EARLY, b)).hypotheses[0]
     assert cause.id == "untold" and any("random states" in text for text in cause.speaks_for)
-    assert cause.experiment == "Set the seed of A as in B, and change nothing else."
+    seeds = compare_runs(job(LOSS, seed=1), job(EARLY, seed=2)).hypotheses[0]
+    assert seeds.experiment == "Set the seed of A as in B, and change nothing else."
 
 
 def test_a_ratio_within_the_printed_digits_is_no_factor() -> None:
