@@ -11,6 +11,7 @@ from rankscope.analysis import analyse
 from rankscope.analysis.facts import Facts
 from rankscope.analysis.unmatched_p2p import OddMember, find_odd
 from rankscope.assemble.load import load
+from rankscope.report.words import place
 from rankscope.schema import Dataset
 from tests.analysis.test_simulated import judge
 from tests.parsers.dumps import Recorder, dataset_of, job, named
@@ -136,6 +137,7 @@ def test_a_rank_that_leaves_both_its_neighbours_waiting_explains_both() -> None:
     found = analyse(dataset_of(named(made))).findings[0]
     assert (found.kind, found.culprit_ranks, found.confidence) == ("p2p-unmatched", (1,), "medium")
     assert found.title == "rank 1 left out its side of send 0->1 #1 and send 2->1 #1 in default_pg"
+    assert place(found).startswith("receive from rank 0 (#1), never posted in default_pg")
     assert found.confidence_reasons[0] == "no replica to compare with: ranks 0,2 may be wrong in the same way"
 
 

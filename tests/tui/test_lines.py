@@ -234,7 +234,7 @@ def board() -> ShownOperations:
 def test_the_status_names_the_pane_below_and_counts_rows(board: ShownOperations) -> None:
     line = status(board)
     assert line.startswith("- why ---")
-    assert line.endswith("--- 16 ranks in 5 rows, 1-3 shown -")
+    assert line.endswith("--- 16 ranks in 5 rows, rows 1-3 shown -")
     assert len(line) == 100
     lit = text(status_line("detail", Text("x"), 40, lit=True, ascii_only=True))
     assert lit.startswith("= DETAIL ==="), "no colour is needed to see which pane has the keys"

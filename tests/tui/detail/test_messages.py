@@ -86,7 +86,7 @@ async def test_keys_narrow_down_and_go_back_step_by_step() -> None:
         await pilot.pause()
         assert page.listing.count == 1
         assert "only ranks 6,7  only 'memory'" in screen_text(app)
-        assert "root causes, earliest first" in screen_text(app)
+        assert "root causes, oldest first" in screen_text(app)
         await pilot.press("g", "r", "g", "r", "escape", "escape")
         await pilot.pause()
         assert page.listing.count == every

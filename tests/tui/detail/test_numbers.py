@@ -73,7 +73,10 @@ async def test_the_first_wrong_cell_is_under_the_cursor_and_keys_walk() -> None:
         await workers_done(app)
         await pilot.pause()
         text = screen_text(app)
-        assert "rank 4  step 2  all_reduce #6 (sum) of group tp1" in text and "WRONG  E1 (proof)" in text
+        assert (
+            "rank 4  step 2  all_reduce #6 (sum) of group tp1" in text
+            and "WRONG  rank 4 holds other bits than ranks 3,5 after" in text
+        )
         assert "step train.py:12 < main train.py:40" in text
         wrong = page.listing.cursor
         await pilot.press("n")

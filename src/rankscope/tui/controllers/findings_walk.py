@@ -104,7 +104,9 @@ class FindingsWalk:
         """A sentence on the first of these steps, and on the end or the circle that it leads to."""
         step, wait = steps[0], steps[0].waits_in
         number = "" if wait.seq is None else f" #{wait.seq}"
-        text = f"rank {step.rank} waits in {plain(wait.op)}{number} for rank {step.for_rank}"
+        # without a row the number is only that after the last one of the rank: no source holds it
+        inside = "" if wait.row is None else f" in {plain(wait.op)}{number}"
+        text = f"rank {step.rank} waits{inside} for rank {step.for_rank}"
         if not self._followed or self._followed[-1] != step.rank:
             self._followed = [step.rank]
         if step.for_rank in self._followed:

@@ -87,11 +87,18 @@ def test_what_records_refute_is_no_cause() -> None:
     assert buckets.id == "untold" and "larger than rounding" in " ".join(buckets.speaks_against)
 
 
+def test_a_run_of_series_alone_is_called_that() -> None:
+    compared = compare_runs(run(grad_norm=[1.0] * STEPS), run(grad_norm=[2.0] * STEPS))
+    assert [one.verdict for one in compared.runs] == ["training series only"] * 2
+
+
 def test_random_states_are_a_symptom() -> None:
     a, b = (CODE | {"random states of step 0": state} for state in ("torch 1", "torch 2"))
     assert first(job(LOSS, a, dropout=0.0), job(EARLY, b, dropout=0.1))[0] == "dropout:option dropout"
     cause = compare_runs(job(LOSS, a), job(EARLY, b)).hypotheses[0]
     assert cause.id == "untold" and any("random states" in text for text in cause.speaks_for)
+    seeds = compare_runs(job(LOSS, seed=1), job(EARLY, seed=2)).hypotheses[0]
+    assert seeds.experiment == "Set the seed of A as in B, and change nothing else."
 
 
 def test_a_ratio_within_the_printed_digits_is_no_factor() -> None:

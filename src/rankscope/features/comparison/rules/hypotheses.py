@@ -76,9 +76,9 @@ _LEAST_RATE = 1e-6
 """Smallest relative difference of learning rates that is no other print of the same one."""
 
 
-def _one_change(name: str) -> str:
-    """The run of A that shows whether this setting makes the difference; random states are set by the seed."""
-    changed = "Set the seed of A as in B" if name.startswith("random state") else f"Run A again with {name} as in B"
+def _one_change(change: SettingChange) -> str:
+    """The run of A that shows whether this setting makes the difference."""
+    changed = "Set the seed of A as in B" if role_of(change) == "seed" else f"Run A again with {change.name} as in B"
     return f"{changed}, and change nothing else."
 
 
@@ -261,7 +261,7 @@ def by_changes(
         role, effect = role_of(change), change.effect.rstrip(".")
         speaks_for = (said, *([f"{change.name}: {effect}"] if effect else []))
         rivals = [f"{other.name} differs, too" for other in changed if other is not change][:1]
-        cause, experiment = f"{CAUSES[role]}: {change.shown}", _one_change(change.name)
+        cause, experiment = f"{CAUSES[role]}: {change.shown}", _one_change(change)
         action = action_of(change)
         causes.append(
             Hypothesis(change_id(change), cause, speaks_for, (*against, *rivals), experiment, (role,), action=action)
@@ -752,7 +752,7 @@ def _of_settings(grounds: Grounds) -> Iterator[Hypothesis]:
             against.append("the schedules differ, which the order of sums does not change")
         effect = one.effect or "it changes the order of sums or the kernels"
         cause = f"{one.name} differs, and decides results: {effect}".rstrip(".")
-        experiment = _one_change(one.name)
+        experiment = _one_change(one)
         role = role_of(one)
         kinds = (role,) if role else ()
         yield Hypothesis(change_id(one), cause, (one.shown,), tuple(against), experiment, kinds, action=action_of(one))

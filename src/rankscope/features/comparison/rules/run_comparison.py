@@ -162,7 +162,10 @@ def _left_values(pair: Grounds) -> Iterator[str]:
 
 def run_facts(label: str, run: ComparedRun) -> RunFacts:
     """The facts of a run for the head of a report."""
-    return RunFacts(label, run.title, run.dataset.world_size, run.analysis.verdict)
+    dataset = run.dataset
+    bare = not dataset.seen_ranks and dataset.messages.is_empty() and not run.analysis.findings
+    verdict = "training series only" if bare and not run.series.is_empty() else run.analysis.verdict
+    return RunFacts(label, run.title, dataset.world_size, verdict)
 
 
 def headline_of(differences: Sequence[RunDifference], parts: Sequence[ComparedPart]) -> str:
