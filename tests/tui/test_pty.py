@@ -15,6 +15,8 @@ pytestmark = pytest.mark.pty
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "early_return"
 ENV = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 VERDICT = "ROOT  rank 3 never issued"
+CARD = "do now"
+"""A rule of the card, which comes after the lanes."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -24,7 +26,7 @@ def command(*arguments: str) -> list[str]:
 def drawn(terminal: Terminal, keys: str) -> int:
     """The bytes that some keys take from the first screen on, each of them drawn before the next."""
     terminal.until(VERDICT)
-    terminal.until("because ")
+    terminal.until(CARD)
     begin = len(terminal.received)
     for key in keys:
         before = len(terminal.received)
@@ -36,7 +38,7 @@ def drawn(terminal: Terminal, keys: str) -> int:
 def test_opens_walks_and_quits() -> None:
     with Terminal(command(), ENV) as terminal:
         terminal.until(VERDICT)
-        terminal.until("NEVER ISSUED")
+        terminal.until(CARD)
         terminal.press("\x1b[A")
         terminal.until(lambda text: "\n> 0" in text)
         terminal.press("j")
@@ -56,9 +58,9 @@ def test_opens_walks_and_quits() -> None:
         assert f"rankscope report {SAMPLE}" in left
 
 
-def test_the_edge_of_a_pane_follows_its_words() -> None:
+def test_the_rule_below_the_lanes_follows_its_words() -> None:
     with Terminal(command(), ENV, (130, 40)) as terminal:
-        terminal.until("because ")
+        terminal.until(CARD)
         terminal.until(lambda text: "by distance" not in text)
         terminal.press("g")
         terminal.until("rows by distance")
@@ -111,7 +113,7 @@ def test_a_terminal_that_never_answers_is_not_waited_for() -> None:
 def test_resizing_draws_everything_anew() -> None:
     with Terminal(command(), ENV) as terminal:
         terminal.until(VERDICT)
-        terminal.until("because ")
+        terminal.until(CARD)
         terminal.resize(130, 40)
         terminal.until(lambda text: VERDICT in text and "stack of what it issued last" in text)
         terminal.resize(80, 24)
@@ -152,9 +154,9 @@ def test_the_screen_is_whole_again_after_the_editor(extra: dict[str, str], tmp_p
     env = {**ENV, **extra, "EDITOR": str(editor), "VISUAL": str(editor)}
     with Terminal(command("--path-map", f"/job={SAMPLE.parent}"), env) as terminal:
         terminal.until(VERDICT)
-        terminal.press("\r")
+        terminal.press("3")
         terminal.until("to blame")
-        terminal.press("e")
+        terminal.press("o")
         terminal.until("editing ")
         terminal.until("to blame")
         terminal.until("esc back")
