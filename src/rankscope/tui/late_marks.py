@@ -15,9 +15,9 @@ LATE_NS, VERY_LATE_NS = 5_000_000, 20_000_000
 """Least lateness in ns that is drawn: less is the noise of a host."""
 USUAL_TIMES, VERY_TIMES = 6, 20
 """Least multiples of the usual lateness of the group: the median of all members but the first."""
-FEW_RANKS, LEAST_SHARE = 16, 0.1
-"""In a job of more ranks than this, a rank has marks only if it is late in this share of its collectives: rows of
-ranks that share a look would else fall apart for single delays."""
+LEAST_SHARE = 0.1
+"""A rank has marks only if it is late in this share of its collectives: rows of ranks that share a look would else fall
+apart for single delays, as at the start."""
 
 
 def with_lateness(dataset: Dataset, codes: Codes) -> Codes:
@@ -42,9 +42,8 @@ def with_lateness(dataset: Dataset, codes: Codes) -> Codes:
     late = late.filter(pl.col("members") > 1)
     usual = late.filter(pl.col("late") > 0).group_by("group").agg(usual=pl.col("late").median())
     late = late.join(usual, on="group").filter(_beyond(LATE_NS, USUAL_TIMES))
-    if issued["rank"].n_unique() > FEW_RANKS:
-        often = late.group_by("rank").len("late").join(issued.group_by("rank").len("all"), on="rank")
-        late = late.join(often.filter(pl.col("late") >= LEAST_SHARE * pl.col("all")), on="rank", how="semi")
+    often = late.group_by("rank").len("late").join(issued.group_by("rank").len("all"), on="rank")
+    late = late.join(often.filter(pl.col("late") >= LEAST_SHARE * pl.col("all")), on="rank", how="semi")
     out = codes.copy()
     for mark, rows in ((Mark.LATE, late), (Mark.VERY_LATE, late.filter(_beyond(VERY_LATE_NS, VERY_TIMES)))):
         places = rows["row"].to_numpy()
