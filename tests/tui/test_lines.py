@@ -88,7 +88,7 @@ def test_the_title_says_how_sure_a_finding_is_and_its_number() -> None:
     assert sureness(200) == "sure: low  1/3"
     assert sureness(80, 2, "info") == "2/3", "what is merely noted needs no confidence"
     assert sureness(100, whole_follows=True) == "still reading  1/3", "nothing is sure of a part"
-    assert sureness(64) == ""
+    assert sureness(62) == ""
 
 
 def verdict(width: int, index: int | None = 0, **change: object) -> list[str]:

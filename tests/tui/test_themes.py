@@ -12,6 +12,7 @@ from rich.style import Style
 
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.tui.app import RankscopeApp
+from rankscope.tui.lane_cells import BESIDE
 from rankscope.tui.letters import BUSY, CHARACTERS, MEMBER, THIN, Mark, cell_style, code
 from rankscope.tui.options import Look, Palette, ThemeName, ViewOptions, theme_of
 from rankscope.tui.styled_text import Role
@@ -104,7 +105,12 @@ def test_grounds_of_marks_stay_apart_for_the_colour_blind(look: Look, seen: tupl
 def test_no_mark_is_told_by_hue_alone(look: Look) -> None:
     def shape(mark: Mark) -> tuple[object, ...]:
         style, char = cell_style(mark, look), chr(CHARACTERS[code(mark, 2)])
-        return char, bool(style.bold), bool(style.dim), style.bgcolor == base_style(look).bgcolor
+        return (
+            char + BESIDE.get(mark, " "),
+            bool(style.bold),
+            bool(style.dim),
+            style.bgcolor == base_style(look).bgcolor,
+        )
 
     # without colours the ranks to blame have a mark of their own beside the lane
     alike = (Mark.EMPTY, Mark.MISMATCH_PENDING, *([Mark.MISSING] if look.palette == "none" else []))

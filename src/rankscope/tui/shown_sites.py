@@ -210,7 +210,9 @@ class ShownSites(ShownOperations):
                 number = int(model.items.seq[positions[lane, cell]])
                 label = (str(number) if number >= 0 else "")[: view.chars - 3].encode("ascii")
                 wide[lane, cell, 2 : 2 + len(label)] = np.frombuffer(label, np.uint8)
-        return LaneCells(wide.reshape(len(lanes), -1), styles.repeat(view.chars, axis=1), codes)
+        return LaneCells(
+            wide.reshape(len(lanes), codes.shape[1] * view.chars), styles.repeat(view.chars, axis=1), codes
+        )
 
     def legend(self, present: Codes) -> list[str]:
         """Marks, then call sites in view."""

@@ -73,8 +73,8 @@ DARK: dict[str, Colour] = {
     "red": ("#c8380a", 160, 1, 1), "on_red": ("#ffffff", 231, 15, 7),
     "purple": ("#d68fb8", 175, 13, 7), "on_purple": ("#000000", 16, 0, 0),
     "green": ("#009e73", 36, 10, 2), "on_green": ("#000000", 16, 0, 0),
-    "khaki": ("#5c571a", 58, 5, 5), "on_khaki": ("#ffffff", 231, 15, 7),
-    "straw": ("#b3a633", 143, 5, 5), "on_straw": ("#000000", 16, 15, 7),
+    "khaki": ("#5c571a", 58, 11, 3), "on_khaki": ("#ffffff", 231, 0, 0),
+    "straw": ("#b3a633", 143, 11, 3), "on_straw": ("#000000", 16, 0, 0),
 }  # fmt: skip
 LIGHT: dict[str, Colour] = {
     "ground": ("#fbfaf7", 231, 15, 7), "panel": ("#e3e7eb", 254, 7, 7), "tint": ("#fbe6dc", 224, 15, 7),
@@ -91,8 +91,8 @@ LIGHT: dict[str, Colour] = {
     "red": ("#b83200", 160, 1, 1), "on_red": ("#ffffff", 231, 15, 7),
     "purple": ("#8c4a78", 96, 5, 0), "on_purple": ("#ffffff", 231, 15, 7),
     "green": ("#7fd0b4", 115, 2, 2), "on_green": ("#000000", 16, 0, 0),
-    "khaki": ("#ece6bd", 187, 5, 5), "on_khaki": ("#22272d", 235, 15, 7),
-    "straw": ("#c5b84a", 143, 5, 5), "on_straw": ("#000000", 16, 15, 7),
+    "khaki": ("#ece6bd", 187, 11, 3), "on_khaki": ("#22272d", 235, 0, 0),
+    "straw": ("#c5b84a", 143, 11, 3), "on_straw": ("#000000", 16, 0, 0),
 }  # fmt: skip
 CONTRAST: dict[str, Colour] = {
     "ground": ("#000000", 16, 0, 0), "panel": ("#000000", 16, 0, 0), "tint": ("#000000", 16, 0, 0),
@@ -109,8 +109,8 @@ CONTRAST: dict[str, Colour] = {
     "red": ("#ff9d73", 216, 15, 7), "on_red": ("#000000", 16, 0, 0),
     "purple": ("#ffa0d8", 212, 7, 2), "on_purple": ("#000000", 16, 0, 0),
     "green": ("#3fd6a4", 79, 10, 2), "on_green": ("#000000", 16, 0, 0),
-    "khaki": ("#3a3700", 58, 5, 5), "on_khaki": ("#ffffff", 231, 15, 7),
-    "straw": ("#d6c93c", 185, 5, 5), "on_straw": ("#000000", 16, 15, 7),
+    "khaki": ("#d8d4a8", 187, 11, 3), "on_khaki": ("#000000", 16, 0, 0),
+    "straw": ("#d6c93c", 185, 11, 3), "on_straw": ("#000000", 16, 0, 0),
 }  # fmt: skip
 _OWN: Colour = (None, None, None, None)
 
@@ -127,7 +127,7 @@ ANSI: dict[str, Colour] = {
     "bad": _own(15, 7), "bad_ground": _own(1),
     "blue": _own(4), "on_blue": _own(15, 7), "grey": (7, 7, 7, None), "on_grey": (0, 0, 0, None), "sky": _own(14, 6),
     "on_sky": _own(0), "orange": _own(11, 3), "on_orange": _own(0), "red": _own(1), "on_red": _own(15, 7),
-    "khaki": _own(5), "on_khaki": _own(15, 7), "straw": _own(5), "on_straw": _own(15, 7),
+    "khaki": _own(11, 3), "on_khaki": _own(0), "straw": _own(11, 3), "on_straw": _own(0),
     "purple": _own(13, 7), "on_purple": _own(0), "green": _own(10, 2), "on_green": _own(0),
 }  # fmt: skip
 THEMES: dict[ThemeName, dict[str, Colour]] = {"dark": DARK, "light": LIGHT, "contrast": CONTRAST, "ansi": ANSI}
