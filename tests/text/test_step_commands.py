@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rankscope.text.step_commands import command_of, first_command
+from rankscope.analysis import places
+from rankscope.text.step_commands import ALL_STACKS, command_of, first_command
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,7 @@ def test_only_a_known_program_with_plain_arguments_is_a_command(step: str, comma
 def test_the_first_step_with_a_command_counts() -> None:
     assert first_command(["Read the log.", "nvidia-smi -q", "py-spy dump"]) == "nvidia-smi -q"
     assert first_command([]) == ""
+
+
+def test_the_command_for_all_stacks_is_the_same_in_findings() -> None:
+    assert places.ALL_STACKS == ALL_STACKS

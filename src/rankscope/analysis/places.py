@@ -18,7 +18,7 @@ from rankscope.analysis.host_stacks import MOST_NAMED_RANKS
 from rankscope.analysis.model import Culprit, Finding
 from rankscope.kinds.finding_kinds import FINDINGS
 from rankscope.schema import Dataset
-from rankscope.text.wording import ALL_STACKS, plural, ranks_text
+from rankscope.text.wording import plural, ranks_text
 
 SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""
@@ -28,6 +28,9 @@ _TOPOLOGY = "SLURM_TOPOLOGY_ADDR"
 """Slurm's path of switches to the node, coarsest first: "spine1.leaf4.node07" (Slurm, topology/tree)."""
 _CHUNK = re.compile(r"\D*\d+")
 _ADDRESS = re.compile(r"(?:ip[-_.])?\d+(?:[-.]\d+){3}$", re.IGNORECASE)
+
+ALL_STACKS = "rankscope stacks -o dumps"
+"""As in `step_commands`, which a report does not load."""
 
 
 @dataclass(frozen=True)

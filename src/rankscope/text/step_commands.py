@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rankscope.text.wording import ALL_STACKS
-
+ALL_STACKS = "rankscope stacks -o dumps"
+"""Command that takes the stacks of all processes of a job that run on a host."""
 # only known programs, with words that can be nothing but arguments: names in a step may come from a hostile file
 _ARGUMENT = r"(?: (?:--?[A-Za-z][\w-]*|[A-Z][A-Z0-9_]+|\d+))"
 COMMAND = re.compile(

@@ -9,9 +9,6 @@ from functools import lru_cache
 
 from rankscope.text.escaping import plain
 
-ALL_STACKS = "rankscope stacks -o dumps"
-"""Command that takes the stacks of all processes of a job that run on a host."""
-
 SECOND_NS = 1_000_000_000
 
 _SHORT_UNITS = ((SECOND_NS, "s"), (1_000_000, "ms"), (1_000, "us"))

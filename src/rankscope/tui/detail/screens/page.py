@@ -413,7 +413,9 @@ class ListPage(Page):
         yield Container(LineList(self.options, id="list"), Lines(self.options, id="text"), id="body")
 
     def fill(self) -> None:
-        """Lists the entries that match the search."""
+        """Lists the entries that match the search; a page that is closed while it opens has no list yet."""
+        if not self.query("#list"):
+            return
         count = self.search(self.wanted.lower())
         self.set_class(not count, "-empty")
         self.listing.show_rows(count, self.entry_line)
