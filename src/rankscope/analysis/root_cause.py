@@ -150,7 +150,7 @@ def _weighed(scene: Scene, roots: list[Root]) -> tuple[list[Root], list[Root]]:
     seen_once = not freeze.proven and not freeze.watched and scene.facts.dataset.repeats.is_empty()
     reasons = []
     if freeze.stopped is None:
-        reasons.append(f"assumes that the job had stopped: {freeze.reason}")
+        reasons.append(freeze.reason)
     elif seen_once and freeze.still_ns is not None and freeze.still_ns < WRITING_NS:
         took = f"the files are only {duration(freeze.still_ns)} newer than the last event"
         reasons.append(f"{took}, and writing the first dump of a process may take as long: dump again to be sure")

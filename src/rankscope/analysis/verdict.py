@@ -71,14 +71,19 @@ def verdict(scene: Scene, findings: Sequence[Finding]) -> tuple[Status, str]:
 def _of_causes(causes: Sequence[Finding], places: Places) -> tuple[Status, str]:
     """The verdict of the first root cause, with the number of ranks that it holds up."""
     first, kind = causes[0], FINDINGS[causes[0].kind]
-    text, ranks, one = first.title, plural(first.blast_radius, "rank"), first.blast_radius == 1
-    if first.blast_radius and kind.ended:
-        text += f"; {ranks} waits or was killed" if one else f"; {ranks} wait or were killed"
-    elif first.blast_radius:
-        text += f"; {ranks} {'waits' if one else 'wait'}"
+    text = "; ".join(filter(None, (first.title, waiting_ranks(first))))
     if len(causes) > 1:
         text += f" (and {plural(len(causes) - 1, 'more root cause')})"
     return kind.status if first.waiting_ranks else kind.status_alone, text + _shared(causes, places)
+
+
+def waiting_ranks(finding: Finding) -> str:
+    """The ranks that a finding blocks: "3 ranks wait", or "3 ranks wait or were killed" where a process ended."""
+    if not finding.blast_radius:
+        return ""
+    one = finding.blast_radius == 1
+    killed = (" or was killed" if one else " or were killed") if FINDINGS[finding.kind].ended else ""
+    return f"{plural(finding.blast_radius, 'rank')} {'waits' if one else 'wait'}{killed}"
 
 
 def _shared(findings: Sequence[Finding], places: Places) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 from rankscope.analysis.model import Analysis, Finding
 from rankscope.kinds.finding_kinds import SEVERITIES, STATUSES
 from rankscope.kinds.input_kinds import UNKNOWN
-from rankscope.report.headlines import LONGEST_HEADLINE, short_title, short_verdict
+from rankscope.report.headlines import short_verdict, with_waiting
 from rankscope.report.words import causes_first
 from rankscope.schema import Dataset
 from rankscope.text.escaping import plain
@@ -159,12 +159,8 @@ def _with_culprit(words: str, culprits: str, strong: str) -> Text:
 
 
 def finding_text(finding: Finding) -> str:
-    """A finding in one sentence of a line: its short title, and where they fit the ranks that wait for it."""
-    text = plain(short_title(finding))
-    if finding.blast_radius and "wait" not in text:
-        longer = f"{text}; {finding.blast_radius:,} wait{'s' if finding.blast_radius == 1 else ''}"
-        text = longer if len(longer) <= LONGEST_HEADLINE else text
-    return text
+    """A finding in one sentence of a line, with the ranks that wait for it where they fit."""
+    return plain(with_waiting(finding))
 
 
 def _badge(finding: Finding) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankscope.analysis.host_stacks import kind_of
 from rankscope.analysis.model import Analysis, Finding
@@ -155,8 +155,10 @@ def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Itera
     yield "where", words.place(finding)
     on_mesh = words.on_mesh(finding, analysis.mesh) if len(finding.culprit_ranks) == 1 else ""
     yield "mesh", on_mesh.partition(" is ")[2]
-    yield "suspects", "; ".join(_otherwise(finding))
-    files = "" if finding.culprit_ranks or finding.group is not None else "; ".join(words.troubles(finding))
+    yield "suspect", "; ".join(_otherwise(finding))
+    whole_files = tuple(one for one in finding.evidence if one.line is None and one.record_id is None)
+    nameless = not finding.culprit_ranks and finding.group is None
+    files = "; ".join(words.troubles(replace(finding, evidence=whole_files))) if nameless else ""
     yield "files", hide(f"{files}; 7 lists all files") if files else ""
     yield "cause", "; ".join(f.title for f in _causes(analysis, finding))
     yield "sure", words.certainty(finding) if finding.severity != "info" else ""

@@ -355,7 +355,7 @@ def _waited(lines: list[LogLine], sends: str, groups: Mapping[tuple[object, int]
         severity="critical",
         title=f"{who_text(there)} gave up waiting{at}{more} ({first.place}); these logs do not show {open_}",
         explanation=(
-            f"{who_text(there)} only timed out; "
+            f"{who_text(there).capitalize()} only timed out; "
             + ("the rank that did not come is the cause." if known else "these logs do not name the missing rank.")
             + (f" {far}; others wait in #{furthest}." if far else "")
             + sends
