@@ -200,7 +200,7 @@ def test_an_exception_gets_the_steps_of_its_last_line(tmp_path: Path) -> None:
          "(10.0.0.1, 29511). The client socket has failed to connect to 10.0.0.1:29511 (errno: 111).\n",
          "</dev/tcp/10.0.0.1/29511"),
         ("RuntimeError: The server socket has failed to listen on any local network address. The server socket has failed "  # noqa: E501
-         "to bind to [::]:29511 (errno: 98 - Address already in use).\n", "ss -ltnp | grep ':29511 '"),
+         "to bind to [::]:29511 (errno: 98 - Address already in use).\n", 'ss -ltnp | grep ":29511 "'),
         ("[81234.100000] NVRM: Xid (PCI:0000:5d:00): 79, pid=4711, name=python, GPU has fallen off the bus.\n",
          "nvidia-smi -q -d ECC"),
         (IB.format(12), "ibstat; perfquery; dmesg -T | grep -i mlx5 | tail -20  # on n2"),

@@ -93,3 +93,47 @@ def test_a_rank_without_a_dump_is_not_said_to_have_left_out_an_operation() -> No
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_long_verdict_without_a_finding_has_a_sentence_by_its_status(status: str) -> None:
     assert 0 < len(short_verdict(Analysis(LONG, status))) <= LONGEST_HEADLINE  # type: ignore[arg-type]
+
+
+def test_a_sentence_is_not_cut_inside() -> None:
+    stuck = "all 8 members (ranks 0-7) joined all_reduce #2 of default_pg, but it does not finish on any of them"
+    assert short_title(Finding("stuck-in-collective", "critical", stuck, "", op="all_reduce", seq=2)) == (
+        "all joined all_reduce #2, and nobody finishes it"
+    )
+    quoted = 'the process could not do "a; b" since its own device, which all others wait for, is not there any more'
+    assert short_title(Finding("known-error", "warning", quoted, "")).startswith(
+        'the process could not do "a; b" since'
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "title", "ranks"),
+    [
+        ("missing-rank", "rank 3 may not have come: all others gave up waiting in all_reduce #12 of default_pg", ()),
+        (
+            "order-deadlock",
+            "deadlock: ranks wait for each other in a circle, and each is in another group of them",
+            (0, 1),
+        ),
+    ],
+)
+def test_ranks_in_question_are_not_accused(kind: str, title: str, ranks: tuple[int, ...]) -> None:
+    finding = Finding(
+        kind, "critical", title, "", culprit_ranks=ranks, candidates=ranks or (3,), op="all_reduce", seq=12
+    )
+    assert title.startswith(short_title(finding).removesuffix(".."))
+
+
+def test_a_warning_behind_a_healthy_verdict_is_not_left_out() -> None:
+    warning = Finding(
+        "memory-leak", "warning", "memory of rank 3 grows by 20 MB with each step", "", culprit_ranks=(3,)
+    )
+    analysis = Analysis(f"{LONG}; but {warning.title}", "healthy", findings=(warning,))
+    assert short_verdict(analysis) == warning.title
+
+
+def test_killed_ranks_do_not_wait() -> None:
+    failed = Finding("rank-failed", "critical", "rank 3 failed: CUDA oom", "", culprit_ranks=(3,), blast_radius=3)
+    assert short_verdict(Analysis("", "failed", findings=(failed,))) == (
+        "rank 3 failed: CUDA oom; 3 ranks wait or were killed"
+    )

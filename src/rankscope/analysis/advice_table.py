@@ -35,7 +35,7 @@ PATTERNS: dict[str, frozenset[str]] = {
         "connection-refused",
         "connection-timeout", "no-route",
     }),
-    "port": frozenset({"port-in-use", "port-taken", "hccl-listen"}),
+    "port": frozenset({"port-in-use", "port-taken"}),
     "hardware": frozenset({
         "gpu-lost", "ecc", "xid", "sxid-fatal", "nvml", "fabric", "gpu-hang", "amdgpu-fault",
         "amdgpu-reset", "amdgpu-page-fault",
@@ -225,13 +225,13 @@ ADVICE: tuple[Advice, ...] = (
                 "ended first, with its own error.",
            command="getent hosts {address}; timeout 5 bash -c '</dev/tcp/{address}/{port}' && echo reached  # from each"
                    " host\n"
-                   "ss -ltnp | grep ':{port} '{there}"),
+                   'ss -ltnp | grep ":{port} "{there}'),
     Advice(failures=("port",), when="change",
            says="End the process that holds the port, or take a free one: torchrun --master-port, or --rdzv-endpoint "
                 "with port 0 on one host.",
            command="export MASTER_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind((\"\", 0)); "
                    "print(s.getsockname()[1])')  # the same value on all hosts"),
-    Advice(failures=("port",), when="now", command="ss -ltnp | grep ':{port} '  # who holds it: {address}"),
+    Advice(failures=("port",), when="now", command='ss -ltnp | grep ":{port} "  # who holds it: {address}'),
     # hardware
     Advice(failures=("hardware",), backends="-rccl -xccl -hccl", when="now",
            command="dmesg -T | grep -iE 'xid|nvrm|aer:' | tail -40; nvidia-smi -L; nvidia-smi -q -d "

@@ -136,7 +136,9 @@ def _short(view: RankView, analysis: Analysis, cause: Finding | None) -> str:
     beside = next((f for f in analysis.findings if view.rank in f.culprit_ranks), None)
     if beside is not None:
         return f"it is not the cause, but {beside.id} is about it: {beside.title}"
-    suspecting = next((f for f in analysis.findings if view.rank in f.candidates and not f.caused_by), None)
+    # beside a proven cause, a rank that another finding mentions is in no question
+    in_question = [f for f in analysis.findings if cause is None or f is cause or not cause.root_cause]
+    suspecting = next((f for f in in_question if view.rank in f.candidates and not f.caused_by), None)
     if suspecting is not None:
         return f"it is in question, and nothing proves it: {suspecting.title}"
     if view.ops.is_empty() and (of_logs := _told_by_logs(view, analysis)):

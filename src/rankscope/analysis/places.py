@@ -24,6 +24,8 @@ SWITCH_CHANCE = 0.05
 """Largest probability of chance at which a shared switch of all culprits' hosts is told."""
 SLOT_CHANCE = 1 / 8
 """Largest probability of chance for a shared slot, which is only observed: two hosts of eight devices suffice."""
+MOST_LOOKED_UP = 64
+"""Most ranks whose hosts are looked up for a command."""
 _TOPOLOGY = "SLURM_TOPOLOGY_ADDR"
 """Slurm's path of switches to the node, coarsest first: "spine1.leaf4.node07" (Slurm, topology/tree)."""
 _CHUNK = re.compile(r"\D*\d+")
@@ -200,8 +202,10 @@ def host_steps(dataset: Dataset, ranks: Sequence[int], question: str = "", nativ
     pids = " and ".join(filter(None, processes.values()))
     commands = [f"py-spy dump {'--native ' if native else ''}--pid {pids}"] if pids else []
     if others:
-        hosts = dict.fromkeys(_facts_of(dataset, rank)[0] for rank in others)
-        known = len(hosts) <= MOST_NAMED_RANKS and None not in hosts
+        # each look takes a pass over the files: with more ranks than can be named, no host is
+        few = others if len(others) <= MOST_LOOKED_UP else ()
+        hosts = dict.fromkeys(_facts_of(dataset, rank)[0] for rank in few)
+        known = 0 < len(hosts) <= MOST_NAMED_RANKS and None not in hosts
         where = f"on {' and '.join(str(host) for host in hosts)}" if known else "on each host"
         commands.append(f"{ALL_STACKS} {where}, for {ranks_text(others)}")
     command = "; ".join(commands)

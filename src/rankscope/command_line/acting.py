@@ -158,17 +158,15 @@ def fork(**options: Any) -> int:
 def config() -> int:
     """Prints the configuration of the screen, with comments.
 
-    It is read from config.toml in the user's configuration directory. What is printed is such a file:
-
-    \b
-      rankscope config > FILE    (its first line names FILE)
+    It is read from config.toml in the user's configuration directory, which the first line names; what is printed is
+    such a file.
     """
     from rankscope.commands.config_file import run
 
     return run()
 
 
-@rankscope.group()
+@rankscope.group(no_args_is_help=False)
 def tool() -> None:
     """Serves other programs: shells, readers of JSON, agents."""
 

@@ -17,7 +17,7 @@ from rankscope.tui.options import Palette, ThemeName
 _COMMENTS = {
     "theme": f"Colours of the screen: {', '.join(get_args(ThemeName))}.",
     "palette": f"Number of colours of the terminal: {', '.join(get_args(Palette))} (default: what the terminal says).",
-    "ascii": "Draw with ASCII only: true or false (default: as the locale says).",
+    "ascii": "Draw with ASCII only, also where the locale can show more: true or false.",
     "mouse": "Use the mouse: true or false (default: true, except over SSH).",
     "keys": 'Keys of actions, as `next_finding = "n,right_square_bracket"`.',
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 import click
+from platformdirs import user_data_path
 
 from rankscope.commands.source import LoadStep
 from rankscope.parsers.file_access import is_directory, lies_in
@@ -47,6 +48,9 @@ def export_directory(paths: Sequence[str]) -> Path:
     if not _is_read(here, paths):
         return here
     home = Path.home() / EXPORTS
+    if _is_read(home, paths):
+        # somebody looks at the whole home directory
+        home = user_data_path("rankscope") / "exports"
     # where it cannot be made, the first export says why
     with contextlib.suppress(OSError):
         home.mkdir(parents=True, exist_ok=True)

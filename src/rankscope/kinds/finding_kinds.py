@@ -194,7 +194,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         meaning="a loss or gradient norm that a trainer printed is not finite any more, up to the end of its log",
     ),
     FindingKind(
-        name="steps-skipped", short="steps are skipped up to the end of the log",
+        name="steps-skipped", short="steps count for nothing up to the end of the log",
         worst="warning", failure="not-finite",
         status="unknown", status_alone="unknown", blames_nobody=True,
         meaning="a trainer prints, up to the end of its log, that steps are skipped or that iterations are nan",
@@ -280,7 +280,7 @@ FINDINGS: KindTable[FindingKind] = KindTable(
         clears="a dimension that these ranks do not divide",
     ),
     FindingKind(
-        name="lone-compilation", short="torch.compile compiles alone on {who}",
+        name="lone-compilation", short="torch.compile compiles far more often on {who}",
         worst="warning", failure="recompiles", status="slow", status_alone="slow",
         meaning="torch.compile compiles again and again, or without its cache, on a few ranks only",
         rule="it compiles one function three times or more, four times as often as any other rank",

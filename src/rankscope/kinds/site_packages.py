@@ -51,6 +51,7 @@ _ALLOWED: dict[type[Any], _Allowed] = {
     ),
     ViewKind: _Allowed(table=VIEWS, noun="page", calls=("page",), more=tuple(f.name for f in fields(ViewKind))),
 }
+_SHORT = re.compile(r"(?=.{0,70}$)(?:[^{}]|\{who\}|\{what\})*")
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _CALL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _BEHIND = 1_000
@@ -137,6 +138,8 @@ def _checked(row: Any, package: str, before: Sequence[SiteRow]) -> SiteRow:
         raise _RowError(f"{what}: there is one of this name already")
     if isinstance(row, ViewKind) and row.tab not in TABS:
         raise _RowError(f"{what}: its tab {row.tab} is none of {', '.join(map(str, TABS))}")
+    if isinstance(row, FindingKind) and not _SHORT.fullmatch(row.short):
+        raise _RowError(f"{what}: short is a title of at most 70 characters, with {{who}} and {{what}} alone in braces")
     default = kind(**{name: values[name] for name in (*allowed.calls, *allowed.more)})
     if other := next((name for name in values if values[name] != getattr(default, name)), None):
         raise _RowError(f"{what}: {other} is for rows of rankscope's own")

@@ -140,7 +140,10 @@ _GUESSES: tuple[tuple[bytes, str], ...] = (
         rb"|def \w{1,60}\(.{0,200}?\).{0,40}?:)\r?\n",
         "the source of a program: bring what it printed, or flight recorder dumps",
     ),
-    (rb"\s*[{\[]", "JSON of another program: bring its log as text, flight recorder dumps or traces of torch.profiler"),
+    (
+        rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"])",
+        "JSON of another program: bring its log as text, flight recorder dumps or traces of torch.profiler",
+    ),
     (
         rb"(?:[^\n,]{1,80}(?:,[^\n, ][^\n,]{0,80}){1,40}\r?\n){2}",
         "a table: rankscope diff compares numbers of runs",
