@@ -3,7 +3,7 @@ from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -36,8 +36,24 @@ class Action:
 
     @property
     def display(self) -> str:
-        """The keys as a person reads them."""
-        return self.shown or " ".join(_DISPLAY.get(key, key) for key in self.keys)
+        """The keys as a person reads them: the user's own, or the default ones."""
+        if self.id in _USERS:
+            return " ".join(map(_displayed, _USERS[self.id].split(",")))
+        return self.shown or " ".join(map(_displayed, self.keys))
+
+
+_USERS: dict[str, str] = {}
+"""The user's own keys by the id of their action; one app runs in a process."""
+
+
+def use_keys(keys: Mapping[str, str]) -> None:
+    """Shows these keys of actions in lines of keys, help and tabs from now on, by the id of the action."""
+    _USERS.clear()
+    _USERS.update(keys)
+
+
+def _displayed(key: str) -> str:
+    return _DISPLAY.get(key.strip(), key.strip())
 
 
 _DISPLAY = {
@@ -200,6 +216,18 @@ class Hint(NamedTuple):
     """The effect in one or two words."""
 
 
+_OWNERS = {key: action for action in ACTIONS for key in action.keys}
+"""The action of each default key."""
+
+
+def present(hint: Hint) -> Hint:
+    """The hint with the key that the user has given its action, if any."""
+    action = _OWNERS.get(hint.key)
+    if action is None or action.id not in _USERS:
+        return hint
+    return Hint(_USERS[action.id].split(",")[0].strip(), action.display, hint.what)
+
+
 HELP = Hint("question_mark", "?", "keys")
 SCROLLING: tuple[Hint, ...] = (
     Hint("down", "up down", "scroll"), Hint("pagedown", "pgup pgdn", "page"), Hint("end", "home end", "edges"),
@@ -248,7 +276,7 @@ def _length(hint: Hint) -> int:
 def hint_line(hints: Iterable[Hint], width: int, important: Iterable[str] = ()) -> Text:
     """The hints that fit, in one line; a click on one presses its key."""
     out = Text(" ")
-    for hint in fitting(list(hints), width, important):
+    for hint in map(present, fitting(list(hints), width, important)):
         start = len(out)
         out.append(hint.display, "key").append(f" {hint.what}", "dim")
         if hint.key:

@@ -20,7 +20,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from rankscope.kinds.finding_kinds import STATUSES
 from rankscope.text.escaping import plain
-from rankscope.tui.actions import Hint, bindings_for
+from rankscope.tui.actions import Hint, bindings_for, use_keys
 from rankscope.tui.options import Load, Look, Progress, ProgressLike, ThemeChoice, ThemeName, ViewOptions
 from rankscope.tui.quiet import QUIET_S, Quiet
 from rankscope.tui.text_bars import TextBar, Unstyled, progress_line
@@ -68,6 +68,7 @@ class RankscopeApp(App[None]):
         super().__init__(driver_class=_driver_class(options))
         self.load, self.rest = load, rest
         self.watch_job = watch
+        use_keys(options.keys)
         self.options = options = replace(options, theme=ThemeChoice(options.theme.name))
         self.failure: BaseException | None = None
         """The error that ended the app; `run` raises it."""

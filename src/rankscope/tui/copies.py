@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from textual.app import App
 
 from rankscope.text.escaping import plain
 from rankscope.tui.text_bars import end_of
@@ -17,6 +20,15 @@ def add_to_file(folder: Path, text: str) -> Path:
     with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text + "\n")
     return path
+
+
+def copy(app: App[Any], folder: Path, text: str, done: str, width: int) -> str:
+    """Copies a text to the clipboard and to the file of copies; the message about it, of at most `width` cells."""
+    app.copy_to_clipboard(text)
+    try:
+        return note_of_copy(done, add_to_file(folder, text), width)
+    except OSError as error:
+        return f"{plain(done, 40)}, but no file was written: {error.strerror or error}"
 
 
 def note_of_copy(done: str, path: Path, width: int) -> str:

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 
 from rankscope.kinds.board_kinds import BOARDS
 from rankscope.kinds.functions import function
-from rankscope.tui.actions import ACTIONS, SCROLLING, Hint, Scope, bound, hint_line
+from rankscope.tui.actions import ACTIONS, SCROLLING, Hint, Scope, bound, hint_line, present
 from rankscope.tui.detail.line_widgets import Lines
 from rankscope.tui.letters import LETTERS
 from rankscope.tui.options import ViewOptions
@@ -64,7 +64,9 @@ class HelpScreen(ModalScreen[None]):
         super().__init__(classes="-ascii" if options.ascii_only else None)
         self._options = options
         self._all = sections() if rest is None else rest
-        self._here: list[Section] = [(title, KEYS, [(hint.display, hint.what) for hint in hints])] if hints else []
+        self._here: list[Section] = (
+            [(title, KEYS, [(hint.display, hint.what) for hint in map(present, hints)])] if hints else []
+        )
 
     def compose(self) -> ComposeResult:
         """The text, and the keys that scroll it."""

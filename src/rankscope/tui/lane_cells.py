@@ -114,4 +114,4 @@ def _label(model: Model, first: int, last: int, chars: int) -> bytes:
     letter = chr(CHARACTERS[value])
     wide = chars >= 2 * LABELLED and mark_of(value) not in (*SILENT, *SIGNED)
     word = name(value)[: chars - 2 - len(number)] if wide else letter
-    return f"{word} {number}"[: chars - 1].encode("ascii")
+    return f"{word}{BESIDE.get(mark_of(value), '')} {number}"[: chars - 1].encode("ascii")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
@@ -167,16 +167,17 @@ class LanesScreen(Screen[None]):
     def open_view(self, name: str) -> None:
         """Opens a view by its name."""
         self.pages.leave()
-        self.pages.opener(name)()
+        self.pages.open_named(name)
 
     def choose_action(self) -> None:
         """Lets an action or a view be chosen by its name."""
-        choices = self._choices()
+        choices = self._choices(())
         self.choose("what to do", [choice for choice, _ in choices], lambda index: choices[index][1]())
 
-    def _choices(self) -> list[tuple[Choice, Callable[[], object]]]:
-        """All actions and the views that have data, each with what does it."""
-        actions = [action for action in ACTIONS if action.id != "command_palette" and action.scope != "page"]
+    def _choices(self, without: Collection[str]) -> list[tuple[Choice, Callable[[], object]]]:
+        """All actions but those `without`, and the views that have data, each with what does it."""
+        left_out = {"command_palette", *without}
+        actions = [action for action in ACTIONS if action.id not in left_out and action.scope != "page"]
         names = [name for tab in self.pages.tabs() for name in tab.views if name in VIEWS]
         rows = [VIEWS[name] for name in names]
         return [
@@ -191,6 +192,9 @@ class LanesScreen(Screen[None]):
         ]
 
     def _do(self, action: Action) -> None:
+        if action.scope != "app":
+            # what it changes lies under a page
+            self.pages.leave()
         owners = {"app": self.app, "screen": self, "lanes": self.lanes}
         self.app.call_later(self.app.run_action, call_of(action), owners[action.scope])
 
@@ -230,7 +234,6 @@ class LanesScreen(Screen[None]):
         """Starts the controllers and shows the first data."""
         self.show_board()
         self.news.begin()
-        self.call_after_refresh(self.pages.find_tabs)
         if self.options.view or not self.has_class("-watched"):
             # a page over the lanes holds back the updates of a watched job
             self.call_after_refresh(self.pages.open_first)
@@ -391,7 +394,6 @@ class LanesScreen(Screen[None]):
         self.call_after_refresh(self.pages.find_tabs)
         self.set_class(alone, "-told")
         self.detail.stands_alone(alone)
-        self.lookup.set_heads()
         self.lanes.show(self.boards.shown)
         self.memory.renew()
         self._fit_lanes()
@@ -400,7 +402,6 @@ class LanesScreen(Screen[None]):
 
     def board_moved(self) -> None:
         """Draws the same board again, and the parts that follow its cursor."""
-        self.lookup.set_heads()
         self.lanes.changed()
 
     def draw_head(self) -> None:

@@ -15,16 +15,6 @@ _CHARACTERS = {
     Mark.UNSURE: ".", Mark.GONE: "?", Mark.SCHEDULED: "#", Mark.STARTED: "#", Mark.MISMATCH: "*",
     Mark.MISMATCH_PENDING: "*", Mark.ABSENT: "!", Mark.MISSING: "#", Mark.WRONG_NUMBERS: "%",
 }  # fmt: skip
-_MEANINGS = {
-    "!": "never issued",
-    "*": "differs",
-    "%": "numbers off",
-    "#": "pending",
-    "?": "not known",
-    ";": "very late",
-    ",": "late",
-    ".": "done",
-}
 TABLE: Codes = np.frombuffer(
     "".join(_CHARACTERS.get(Mark(v >> SHIFT), " ") for v in range(CODES)).encode("ascii"), np.uint8
 )
@@ -39,8 +29,6 @@ class Strip:
     high: int
     """Units at which the run begins and ends."""
     text: str
-    legend: str
-    """The meaning of the characters."""
 
     def window(self, first: int, last: int) -> tuple[int, int]:
         """Cells of the part of the run from `first` up to `last`: the first, and one after the last."""
@@ -51,7 +39,7 @@ class Strip:
 
 def _strip_of_codes(low: int, high: int, codes: Codes) -> Strip:
     text = TABLE[codes].tobytes().decode("ascii")
-    return Strip(low, high, text, "  ".join(f"{char} {words}" for char, words in _MEANINGS.items() if char in text))
+    return Strip(low, high, text)
 
 
 def worst_by_column(model: Model) -> Codes:

@@ -9,6 +9,7 @@ from rich.style import Style
 from rich.text import Text
 
 from rankscope.kinds.view_kinds import TABS
+from rankscope.tui.actions import TAB_KEYS, Hint, present
 from rankscope.tui.styled_text import Line, cut
 
 VERDICT, LANES = 1, 2
@@ -53,14 +54,16 @@ def tabs_line(tabs: Sequence[Tab], current: int, view: str, width: int) -> Line:
     Where the names do not fit, it names the page on the screen alone, and counts.
     """
     out = Text(" ")
-    room = width - sum(len(f" {tab.number} {tab.title}  ") for tab in tabs) - 1
+    keys = {number: present(Hint(str(number), str(number), "")) for number, _ in TAB_KEYS}
+    room = width - sum(len(f" {keys[tab.number].display} {tab.title}  ") for tab in tabs) - 1
     for tab in tabs:
         begin = len(out)
         lit = tab.number == current
-        out.append(f" {tab.number} {tab.title} ", "focus" if lit else "")
+        key = keys[tab.number]
+        out.append(f" {key.display} {tab.title} ", "focus" if lit else "")
         if not lit:
-            out.stylize("key", begin + 1, begin + 2)
-        out.stylize(Style(meta={"@click": f"app.press('{tab.number}')"}), begin)
+            out.stylize("key", begin + 1, begin + 1 + len(key.display))
+        out.stylize(Style(meta={"@click": f"app.press({key.key!r})"}), begin)
         if lit and len(tab.views) > 1:
             out.append(f" {_pages(tab.views, view, room)}".rstrip(), "dim")
             out.append(" ")

@@ -38,7 +38,7 @@ FACES: dict[str, Face] = {
     "text": Face(), "dim": Face("dim"), "bold": Face("strong", bold=True), "head": Face("head", bold=True),
     "bad": Face("bad", "bad_ground", bold=True), "warn": Face("warn", bold=True), "good": Face("good"),
     # lines of the screen
-    "bar": Face("text", "panel"), "key": Face("strong", bold=True), "banner": Face("strong", "tint"),
+    "key": Face("strong", bold=True),
     "rule": Face("rule"), "edge": Face("edge", bold=True), "focus": Face("on_focus", "focus", bold=True),
     "culprit": Face("on_culprit", "culprit", bold=True),
     # words on a ground

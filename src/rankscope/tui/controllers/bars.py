@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from rankscope.text.escaping import plain
 from rankscope.text.step_commands import first_command
 from rankscope.tui.actions import (
     ALONE_FOOTER,
@@ -106,7 +107,7 @@ class Bars:
         width, keys = self._view.size.width, self._view.bar("keys")
         text = text or self._news.trouble()
         if text:
-            keys.put(cut(Text(f" {text}"), width))
+            keys.put(cut(Text(f" {plain(text)}"), width))
             return
         state = self._news.state()
         keys.put(Text.assemble(state, self._keys(max(width - len(state), 1))))

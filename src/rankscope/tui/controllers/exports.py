@@ -17,7 +17,7 @@ from rankscope.text.escaping import plain
 from rankscope.text.wording import clock, plural
 from rankscope.tui.controllers.board_set import BoardSet
 from rankscope.tui.controllers.main_view import MainView
-from rankscope.tui.copies import add_to_file, note_of_copy, short_path
+from rankscope.tui.copies import copy, short_path
 from rankscope.tui.header import finding_text
 from rankscope.tui.options import Export
 from rankscope.tui.popups import Choice
@@ -108,11 +108,8 @@ class Exports:
             self._view.note("the finding on the screen names no command as its next step; y copies the finding itself")
 
     def _copy(self, text: str, done: str) -> None:
-        self._view.app.copy_to_clipboard(text)
-        try:
-            self._view.note(note_of_copy(done, add_to_file(self._options.export_dir, text), self._view.size.width - 1))
-        except OSError as error:
-            self._view.note(f"{done}, but no file was written: {error.strerror or error}")
+        view = self._view
+        view.note(copy(view.app, self._options.export_dir, text, done, view.size.width - 1))
 
 
 def _written_to(path: Path, width: int, use: str = "") -> str:

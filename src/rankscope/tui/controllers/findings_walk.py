@@ -53,6 +53,11 @@ class FindingsWalk:
         self._view.draw_head()
         self._view.board_moved()
 
+    def stay(self, at_verdict: bool) -> None:
+        """Takes the cursor for where the finding was shown, if it was before newer data moved what it stands on."""
+        if at_verdict:
+            self._landing = self._boards.shown.selection
+
     def again(self) -> None:
         """Moves back to the finding, and shows its card."""
         self.show(self._boards.shown.finding)

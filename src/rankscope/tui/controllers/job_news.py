@@ -54,10 +54,11 @@ class JobNews:
         if self._whole is None:
             return
         (model, overview), self._whole = self._whole, None
-        before = self.analysis
+        before, at_verdict = self.analysis, self._findings.at_verdict
         at = self._boards.take(model, overview)
         at = 0 if at is None and self._boards.shown.finding is None and model.analysis.findings else at
         self._boards.blame(at)
+        self._findings.stay(at_verdict)
         self._search.end()
         self._view.show_board()
         if not self._touched:
@@ -75,6 +76,8 @@ class JobNews:
         whole = self._boards.whole
         parts = whole.dataset.parts._replace(whole_follows=False)
         self._boards.take(replace(whole, dataset=replace(whole.dataset, parts=parts)), self._boards.overview)
+        self._view.show_board()
+        self._view.draw_head()
         self._view.note(f"the rest of the files was not read: {plain(problem)}")
 
     def moved(self) -> None:
@@ -86,7 +89,12 @@ class JobNews:
 
     def resumed(self) -> None:
         """Shows the data that came while another screen lay over the lanes."""
-        self._view.call_after_refresh(self._show_whole)
+        self._view.call_after_refresh(self._complete_later)
+
+    def _complete_later(self) -> None:
+        # another page may lie over the lanes by now
+        if self._whole is not None:
+            self.complete(*self._whole)
 
     def follow(self) -> None:
         """Follows the newest operations of a watched job, or pauses it."""

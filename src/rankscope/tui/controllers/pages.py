@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,11 +23,9 @@ from rankscope.tui.selection import GroupFilter, Moment, Selection
 from rankscope.tui.tabs import MEMBERS, Tab, main_tabs, next_view, tabs_of
 
 if TYPE_CHECKING:
-    from rankscope.tui.detail.screens.page import Page
+    from rankscope.tui.detail.screens.page import Page, Result
 
 # modules of pages are imported when one is opened: the lanes are there earlier without them
-Jump = Selection | Moment | GroupFilter | int | None
-"""The target of a page: an operation, a stretch of time, a group to filter by, a finding by its index, or nothing."""
 
 
 TELLING = ("logs", "stacks", "numbers", "memory", "snapshots", "model", "settings")
@@ -45,27 +42,31 @@ class Pages:
         self._filters = filters
         self._tabs: tuple[Model, list[Tab]] | None = None
         """The tabs, and the state of the job that they are of."""
+        self._asked: Model | None = None
+        """The state of the job of which a thread finds out the tabs."""
 
     # Tabs
 
     def tabs(self) -> list[Tab]:
         """The tabs that have data, with the names of their pages; a thread finds those out for each state of the job.
 
-        Until then only those of the main screen are known.
+        Until then they are those of the state before; at the start, those of the main screen.
         """
-        whole = self._boards.whole
-        if self._tabs is not None and self._tabs[0] is whole:
-            return self._tabs[1]
-        return main_tabs(has_lanes=self._boards.has_lanes)
+        return self._tabs[1] if self._tabs is not None else main_tabs(has_lanes=self._boards.has_lanes)
 
     def find_tabs(self) -> None:
         """Finds out in a thread which pages have data, and draws the tabs."""
         whole = self._boards.whole
-        if self._tabs is None or self._tabs[0] is not whole:
+        is_known = self._tabs is not None and self._tabs[0] is whole
+        if not is_known and self._asked is None:
+            self._asked = whole
             self._view.work_out(partial(_filled_views, whole), partial(self._keep_tabs, whole))
 
     def _keep_tabs(self, whole: Model, views: list[tuple[str, int]]) -> None:
-        if whole is self._boards.whole:
+        self._asked = None
+        if whole is not self._boards.whole:
+            self.find_tabs()
+        else:
             members = [(MEMBERS, 3)] if self._boards.has_lanes else []
             self._tabs = whole, tabs_of([*members, *views], has_lanes=self._boards.has_lanes)
             self._view.draw_head()
@@ -73,16 +74,20 @@ class Pages:
     def open_tab(self, number: int) -> None:
         """Opens the first page of a tab, or its next one if one of them is on the screen."""
         whole = self._boards.whole
-        if self._tabs is None or self._tabs[0] is not whole:
-            self._keep_tabs(whole, _filled_views(whole))
-        tab = next((tab for tab in self.tabs() if tab.number == number), None)
-        if tab is None:
+        tab = next((tab for tab in self.tabs() if tab.number == number), None) or self._tab_now(number)
+        if not tab.views:
             missing = f"no data for {TABS[number].title}"
             self._say(f"{missing} yet: {STILL_LOADING}" if whole.is_partial else missing)
             return
         now = self.page
         self.leave()
         self.open_named(next_view(tab, now.title_text if now is not None else ""))
+
+    def _tab_now(self, number: int) -> Tab:
+        """A tab that is not known yet, with the pages of it that have data."""
+        members = [MEMBERS] if number == VIEWS["stacks"].tab and self._boards.has_lanes else []
+        names = [name for name, _ in _filled_views(self._boards.whole, number)]
+        return Tab(number, TABS[number].title, (*members, *names))
 
     def open_named(self, name: str) -> None:
         """Opens a page by its name."""
@@ -105,9 +110,16 @@ class Pages:
         if not self._boards.has_lanes:
             self._open(VIEWS[self._fullest() or "files"])
         elif self._findings.at_finding and self._boards.shown.CARD:
-            self._open(VIEWS["findings"])
+            self._open_findings()
         else:
             self.open_members()
+
+    def _open_findings(self) -> None:
+        """Opens all findings, at the one on the screen."""
+        from rankscope.tui.detail.screens.findings_page import FindingsScreen
+
+        whole, at = self._boards.whole, self._boards.shown.finding
+        self._push(FindingsScreen(whole.dataset, whole.analysis, self._view.options, at or 0))
 
     def open_members(self) -> None:
         """Opens all members of the collective under the cursor."""
@@ -138,10 +150,6 @@ class Pages:
         """The name of the fullest view of an input without operations; "" if all are empty."""
         whole, rows = self._boards.whole, (VIEWS[one] for one in TELLING)
         return next((r.name for r in rows if not _lacks_data(r, whole.dataset, whole.analysis)), "")
-
-    def opener(self, name: str) -> Callable[[], None]:
-        """A function that opens the view `name`."""
-        return lambda: self._open(VIEWS[name])
 
     @property
     def page(self) -> Page | None:
@@ -185,7 +193,7 @@ class Pages:
         if place is not None:
             self._findings.go(place)
 
-    def _jump(self, result: Jump) -> None:
+    def _jump(self, result: Result) -> None:
         """Goes to the result of a closed page."""
         if result is None:
             return
@@ -213,9 +221,9 @@ def _page_class(view: ViewKind) -> Any:
     return guarded_page(found, package, place, view.name)
 
 
-def _filled_views(whole: Model) -> list[tuple[str, int]]:
-    """The views that have data, each with its tab."""
-    rows = VIEWS.values()
+def _filled_views(whole: Model, number: int | None = None) -> list[tuple[str, int]]:
+    """The views that have data, each with its tab; those of one tab, or all."""
+    rows = [row for row in VIEWS.values() if number in (None, row.tab)]
     return [(row.name, row.tab) for row in rows if not _lacks_data(row, whole.dataset, whole.analysis)]
 
 

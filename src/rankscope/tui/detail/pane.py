@@ -150,6 +150,8 @@ class DetailLookup:
     def __init__(self, view: MainView, boards: BoardSet, findings: FindingsWalk, pane: DetailPane) -> None:
         self._view, self._boards, self._findings, self._pane = view, boards, findings, pane
         self._timer: Timer | None = None
+        self._made: tuple[Model, int, FindingCard] | None = None
+        """The last card, with the state of the job and the finding that it is of."""
         self._looks_up, self._looks_again = False, False
         """Whether a thread looks up the detail, and whether the cursor has moved since."""
 
@@ -186,9 +188,13 @@ class DetailLookup:
         whole, at, pane = self._boards.whole, self._boards.shown.finding, self._pane
         pane.story = None if self._boards.has_lanes else story_of(whole, at)
         shows = self._boards.has_lanes and self._boards.shown.CARD and self._findings.at_finding
-        pane.card = (
-            card(whole.dataset, whole.analysis, whole.analysis.findings[at]) if shows and at is not None else None
-        )
+        pane.card = self._card_of(whole, at) if shows and at is not None else None
+
+    def _card_of(self, whole: Model, at: int) -> FindingCard:
+        """The card of a finding, made once: each move asks for it."""
+        if self._made is None or self._made[0] is not whole or self._made[1] != at:
+            self._made = whole, at, card(whole.dataset, whole.analysis, whole.analysis.findings[at])
+        return self._made[2]
 
     def _looked_up(self, analysis: Analysis, detail: Detail) -> None:
         again, self._looks_up, self._looks_again = self._looks_again, False, False

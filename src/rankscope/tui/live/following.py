@@ -114,10 +114,12 @@ class Following(JobNews):
         stood = self.shown.update.live.is_stopped or self._boards.whole.analysis.is_critical
         self.shown = update
         share(update.index)
+        at_verdict = self._findings.at_verdict
         at = self._boards.take(update.model, update.overview, narrow, times)
         self._findings.unvisited |= at is None
         at = first_finding(update.model.analysis) if at is None else at
         self._boards.blame(at)
+        self._findings.stay(at_verdict)
         self._measure_lag()
         self._mark_changed()
         self._search.renew()
@@ -278,7 +280,6 @@ OLD_NS = 15_000_000_000
 """Age of the last news from which the screen tells it, in ns."""
 WIDE = 110
 """Columns of a wide screen."""
-_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,6 @@ class MemoryScreen(BinnedPage):
     """Ranks by steps or times; dismisses with the chosen rank and the time of its sample."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        bound("right", "cell(1)", "step", "left right"),
         bound("next_finding", "marked(1)", "next marked", "n N"),
         bound("previous_finding", "marked(-1)"),
         bound("unfold", "unfold", "unfold"),

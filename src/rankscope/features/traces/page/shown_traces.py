@@ -157,14 +157,14 @@ class ShownTraces(TraceBoard, LaneBoard):
 
 def strip_of(lanes: TraceLanes, width: int) -> Strip:
     """The activity of most ranks in each column; if many wait for others, the wait."""
-    count, legend = max(width, 1), "the activity of most ranks"
+    count = max(width, 1)
     edges = lanes.low + (lanes.high - lanes.low) * np.arange(count + 1) // count
     rows = [Asked(lane) for lane in range(len(lanes.ranks))]
     if not rows:
-        return Strip(lanes.low, lanes.high, " " * count, legend)
+        return Strip(lanes.low, lanes.high, " " * count)
     cells = draw(lanes.cover, lanes.key_of, rows, np.broadcast_to(edges, (len(rows), count + 1)))
     waits = (cells.codes >= WAITING) & (cells.codes < COUNT)
     out = [chr(int(np.bincount(cells.text[:, at]).argmax())) for at in range(count)]
     for at in np.flatnonzero(waits.mean(axis=0) >= WAITERS).tolist():
         out[at] = KINDS[int(np.bincount(cells.codes[waits[:, at], at]).argmax())].letter
-    return Strip(lanes.low, lanes.high, "".join(out), legend)
+    return Strip(lanes.low, lanes.high, "".join(out))

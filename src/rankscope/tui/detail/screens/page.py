@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult, SuspendNotSupported
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import ModalScreen
 from textual.widget import Widget
@@ -21,9 +21,9 @@ from rankscope.kinds.view_kinds import VIEWS
 from rankscope.schema import Dataset, Frame
 from rankscope.text.escaping import plain
 from rankscope.text.given_input import GivenInput, quoted
-from rankscope.tui.actions import SCROLLING, TAB_KEYS, Hint, bound, hint_line
+from rankscope.tui.actions import SCROLLING, TAB_KEYS, Hint, bound, hint_line, present
 from rankscope.tui.columns import Columns
-from rankscope.tui.copies import add_to_file, note_of_copy
+from rankscope.tui.copies import copy
 from rankscope.tui.detail.line_widgets import LineList, Lines
 from rankscope.tui.detail.source_editor import editor_command, locate
 from rankscope.tui.options import ViewOptions
@@ -56,8 +56,8 @@ class Surroundings:
     open_tab: Callable[[int], object]
     command: Callable[[str], object]
     """Does an action of the main screen by its id."""
-    choices: Callable[[], list[tuple[Choice, Callable[[], object]]]]
-    """Views and actions that can be chosen by name, each with what does it."""
+    choices: Callable[[Collection[str]], list[tuple[Choice, Callable[[], object]]]]
+    """Views and actions that can be chosen by name, each with what does it; without those of these ids."""
 
 
 class Page(ModalScreen[Result]):
@@ -270,13 +270,8 @@ class Page(ModalScreen[Result]):
 
     def copy_text(self, text: str) -> None:
         """Copies a text to the clipboard, and to a file: clipboards often do not work through tmux and SSH."""
-        self.app.copy_to_clipboard(text)
-        first, _, _ = text.partition("\n")
-        done = f"copied: {plain(first)}"
-        try:
-            self.note(note_of_copy(done, add_to_file(self.options.export_dir, text), self.size.width - 1))
-        except OSError as error:
-            self.note(f"{plain(done, 40)}, but no file was written: {error.strerror or error}")
+        done = f"copied: {plain(text.partition(chr(10))[0])}"
+        self.note(copy(self.app, self.options.export_dir, text, done, self.size.width - 1))
 
     def limits(self) -> list[str]:
         """Limits of the lists, in words."""
@@ -284,13 +279,13 @@ class Page(ModalScreen[Result]):
 
     def choose_key(self) -> None:
         """Lets one of the keys of the page be chosen by its effect, and presses it."""
-        hints = [hint for hint in self.hints(every=True) if hint.key]
+        hints = [present(hint) for hint in self.hints(every=True) if hint.key]
         doing: list[Callable[[], object]] = [partial(self.app.simulate_key, hint.key) for hint in hints]
         choices = [Choice(f"{hint.what}  ({hint.display})") for hint in hints]
         doing += [partial(self._do, way) for way in self.ways()]
         choices += [Choice(f"show {way.what}  (g {way.key})") for way in self.ways()]
         if self.surroundings is not None:
-            more = self.surroundings.choices()
+            more = self.surroundings.choices(self._bound)
             doing += [does for _, does in more]
             choices += [choice for choice, _ in more]
 
@@ -300,6 +295,16 @@ class Page(ModalScreen[Result]):
 
         title = f"what to do in this view ({self.title_text})"
         self.app.push_screen(ChoiceScreen(title, choices, self.options), chosen)
+
+    @property
+    def _bound(self) -> set[str]:
+        """Ids of the actions whose keys do something of the page's own."""
+        return {
+            binding.id
+            for kind in type(self).__mro__
+            for binding in vars(kind).get("BINDINGS", ())
+            if isinstance(binding, Binding) and binding.id is not None
+        }
 
     def on_key(self) -> None:
         """Removes the last note when a key is pressed."""
