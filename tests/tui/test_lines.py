@@ -98,7 +98,7 @@ def verdict(width: int, index: int | None = 0, **change: object) -> list[str]:
 
 
 def test_the_verdict_names_the_root() -> None:
-    assert verdict(80) == ["  ROOT  rank 6 never issued all_reduce #11 of TENSOR_PARALLEL_1; 15 wait"]
+    assert verdict(80) == ["  ROOT  rank 6 never issued all_reduce #11 of TENSOR_PARALLEL_1; 15 ranks wait"]
 
 
 def test_a_long_verdict_is_cut_after_two_lines() -> None:
@@ -110,7 +110,7 @@ def test_a_long_verdict_is_cut_after_two_lines() -> None:
 
 def test_the_verdict_counts_the_ranks_that_wait() -> None:
     late = Finding("missing-rank", "critical", "rank 1 is late", "", blast_radius=1)
-    assert finding_text(late) == "rank 1 is late; 1 waits"
+    assert finding_text(late) == "rank 1 is late; 1 rank waits"
     assert finding_text(replace(late, title="rank 2 waits")) == "rank 2 waits"
 
 

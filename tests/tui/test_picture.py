@@ -34,10 +34,10 @@ def test_zoomed_out_the_worst_is_shown_and_many_done_are_a_dot() -> None:
 def test_wide_cells_hold_the_sequence_number() -> None:
     model = build_model(*hang(8, 2))
     assert lines(model, View("sequence", 5, 1, 8), 24, [0, 6]) == [
-        "R 4     A 3     g 5     ",
+        "R 4     A 3     g. 5    ",
         "R 4     ! 3     ! 5     ",
     ]
-    assert lines(model, View("sequence", 6, 1, 16), 16, [0, 5]) == ["ALL_REDUCE 3    ", "all_reduce 3    "]
+    assert lines(model, View("sequence", 6, 1, 16), 16, [0, 5]) == ["ALL_REDUCE 3    ", "all_reduce. 3   "]
 
 
 def test_a_mismatch_keeps_its_letter_beside_the_star() -> None:

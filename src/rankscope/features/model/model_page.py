@@ -87,9 +87,9 @@ class ModelScreen(TablePage[RankRow | ParameterRow]):
         """Whether there is no record of a model."""
         return dataset.parameters.is_empty() or MODEL_RESULTS.find(analysis) is None
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Starts to sum up the parameters."""
-        super().on_mount()
+        super().begin()
         if self._ranks:
             self._sum_up()
 

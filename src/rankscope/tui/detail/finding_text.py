@@ -149,7 +149,7 @@ def _first(lines: list[Line], count: int, width: int) -> list[Line]:
 def _card_texts(dataset: Dataset, analysis: Analysis, finding: Finding) -> Iterable[tuple[str, str]]:
     # the verdict above has the short form of a long title
     told = finding.title if short_title(finding) != finding.title else ""
-    yield "", " ".join(filter(None, (f"{told}." if told else "", finding.explanation)))
+    yield "", " ".join(filter(None, (f"{told[:1].upper()}{told[1:]}." if told else "", finding.explanation)))
     frames = user_frames(finding.stack)
     yield "line", f"{label(frames[0])} ({words.stack_title(finding, dataset)})" if frames else ""
     yield "where", words.place(finding)

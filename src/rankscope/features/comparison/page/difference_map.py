@@ -295,9 +295,9 @@ class DifferencePage(TargetPage, GridPage):
         words = self.entry_text(self.listing.cursor, 400)[0].plain if self._shown else ""
         return f"{self.map.title}: {words}"
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Shows all steps, with the cursor on the first difference."""
-        super().on_mount()
+        super().begin()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:

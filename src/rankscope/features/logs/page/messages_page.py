@@ -64,7 +64,7 @@ class MessagesScreen(TablePage[dict[str, Any]]):
         self.asked = Wanted()
         """The filter of the list."""
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Lists everything but noise; the cursor starts on the first root cause."""
         self.fill()
         self.call_after_refresh(self.listing.move_to, self.messages.first_root())

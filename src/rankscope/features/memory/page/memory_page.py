@@ -73,6 +73,7 @@ class MemoryScreen(BinnedPage):
     """Ranks by steps or times; dismisses with the chosen rank and the time of its sample."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        bound("right", "cell(1)", "step", "left right"),
         bound("next_finding", "marked(1)", "next marked", "n N"),
         bound("previous_finding", "marked(-1)"),
         bound("unfold", "unfold", "unfold"),
@@ -136,9 +137,9 @@ class MemoryScreen(BinnedPage):
 
     # The arrangement, in a thread
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Starts to arrange the samples."""
-        super().on_mount()
+        super().begin()
         if not self.lacks_data(self.dataset, self.analysis):
             self._arrange()
 

@@ -91,9 +91,9 @@ class SnapshotsScreen(TablePage[Row]):
         """The places that one rank holds alone, with their order."""
         super().__init__(options or ViewOptions())
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Starts to sum up the snapshots."""
-        super().on_mount()
+        super().begin()
         if not self.dataset.snapshots.is_empty():
             self._sum_up()
 

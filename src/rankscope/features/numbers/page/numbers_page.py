@@ -110,9 +110,9 @@ class NumbersScreen(BinnedPage):
 
     # The arrangement, in a thread
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Starts to arrange the operations."""
-        super().on_mount()
+        super().begin()
         if self.dataset.has_tensors:
             self._arrange()
 

@@ -118,9 +118,9 @@ class HeatScreen(GridPage):
             parts += [Span(f" ({duration(round(middle))})", "dim")]
         return wrapped([*lines, line(*parts, Span("; in brackets the median of all ranks", "dim"))], width, 2)
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Puts the cursor on the highest value."""
-        super().on_mount()
+        super().begin()
         self.call_after_refresh(self.action_hottest)
 
     def action_metric(self, by: int) -> None:

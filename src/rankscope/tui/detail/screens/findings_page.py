@@ -88,7 +88,7 @@ class FindingsScreen(TablePage[Row]):
         """Cells of the list, which is beside the text on a wide screen."""
         return self.size.width if self.size.width < _BESIDE else self.size.width * 45 // 100
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Fills the list; the cursor starts on the finding of the lanes."""
         self.fill()
         self.call_after_refresh(self.listing.move_to, self._first)

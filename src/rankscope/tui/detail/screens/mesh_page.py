@@ -199,7 +199,7 @@ class MeshScreen(ListPage):
             self.go(rank)
         super().on_resize()
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Puts the cursor on the first culprit."""
         self.fill()
         if self.analysis.culprits:

@@ -157,7 +157,12 @@ class Page(ModalScreen[Result]):
         return wrapped([said, line(Span("esc", "bold"), " shows all again")], max(self.size.width - 1, 1))
 
     def on_mount(self) -> None:
-        """Fills the widgets."""
+        """Begins, unless the page was closed while it opened."""
+        if self.query("#hints"):
+            self.begin()
+
+    def begin(self) -> None:
+        """Fills the widgets; pages that arrange data or choose a place start that here."""
         self.fill()
 
     def on_descendant_focus(self) -> None:
@@ -418,9 +423,7 @@ class ListPage(Page):
         yield Container(LineList(self.options, id="list"), Lines(self.options, id="text"), id="body")
 
     def fill(self) -> None:
-        """Lists the entries that match the search; a page that is closed while it opens has no list yet."""
-        if not self.query("#list"):
-            return
+        """Lists the entries that match the search."""
         count = self.search(self.wanted.lower())
         self.set_class(not count, "-empty")
         self.listing.show_rows(count, self.entry_line)
