@@ -20,6 +20,8 @@ from rankscope.tui.app import RankscopeApp
 from rankscope.tui.copies import FILE
 from rankscope.tui.detail import pane
 from rankscope.tui.detail.operation_index import OpIndex
+from rankscope.tui.detail.screens.findings_page import FindingsScreen
+from rankscope.tui.detail.screens.groups_page import GroupsScreen
 from rankscope.tui.detail.selection_facts import Detail, look_up
 from rankscope.tui.help_screen import HelpScreen
 from rankscope.tui.options import ViewOptions
@@ -433,3 +435,23 @@ async def _quiet(pilot: Pilot[None], seen: list[object], least: int = 0) -> None
         await pilot.pause(0.8)
         if len(seen) == before >= least:
             return
+
+
+async def test_enter_at_a_card_opens_this_finding() -> None:
+    async with opened(hang()) as (app, pilot):
+        await press(app, pilot, "n", "enter")
+        page = app.screen
+        assert isinstance(page, FindingsScreen)
+        assert page.row(page.listing.cursor)[0] == app.lanes.boards.shown.finding != 0
+
+
+async def test_the_users_own_keys_are_the_ones_that_are_shown_and_pressed() -> None:
+    keys = {"tab_4": "f4", "search": "f2", "zoom_selection": "z"}
+    async with opened(hang(), options=replace(PLAIN, keys=keys)) as (app, pilot):
+        assert " f4 groups " in bar(app, "tabs") and "f2 find" in bar(app, "keys")
+        await press(app, pilot, "4")
+        assert app.lanes.pages.page is None
+        await press(app, pilot, "f4")
+        assert isinstance(app.screen, GroupsScreen) and "f2 find" in screen_text(app)
+    async with opened(hang()) as (app, _):
+        assert " 4 groups " in bar(app, "tabs"), "the next app has the keys of its own options"

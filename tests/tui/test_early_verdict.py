@@ -16,7 +16,7 @@ from rankscope.tui.app import RankscopeApp
 from rankscope.tui.detail.screens.member_page import MemberScreen
 from rankscope.tui.options import ProgressLike
 from tests.features.traces.page.jobs import traced
-from tests.tui.drive import LONGEST_S, PLAIN, bar, loaded, loads, screen_text, settle, until
+from tests.tui.drive import LONGEST_S, PLAIN, bar, loaded, loads, screen_text, settle, until, workers_done
 from tests.tui.jobs import hang, healthy
 
 Job = tuple[Dataset, Analysis]
@@ -131,3 +131,25 @@ async def test_a_choice_is_made_in_the_data_that_it_was_offered_for() -> None:
         assert app.lanes.boards.whole.is_partial, "the page tells of operations by their rows in the part"
         await pilot.press("escape")
         await until(pilot, lambda: not app.lanes.boards.whole.is_partial)
+
+
+async def test_a_page_that_is_opened_over_another_one_gets_the_whole_job() -> None:
+    go = threading.Event()
+
+    def rest(_: Callable[[ProgressLike], None]) -> Job:
+        assert go.wait(LONGEST_S)
+        return hang()
+
+    app = RankscopeApp(loads(*ends(hang())), "dumps", PLAIN, rest=rest)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: app.screen is not app.opening)
+        await pilot.press("3")
+        assert isinstance(app.screen, MemberScreen)
+        go.set()
+        await workers_done(app)
+        await pilot.pause()
+        await pilot.press("4")
+        await until(pilot, lambda: "still loading" not in screen_text(app) and " 16 " in screen_text(app))
+        await pilot.press("1")
+        await settle(app, pilot)
+        assert not app.lanes.boards.whole.is_partial and app.lanes.findings.at_verdict

@@ -158,7 +158,7 @@ class Page(ModalScreen[Result]):
 
     def on_mount(self) -> None:
         """Begins, unless the page was closed while it opened."""
-        if self.query("#hints"):
+        if self in self.app.screen_stack:
             self.begin()
 
     def begin(self) -> None:
