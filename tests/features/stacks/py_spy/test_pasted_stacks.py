@@ -115,6 +115,13 @@ def test_the_python_frames_of_gdb_replace_those_in_c() -> None:
     assert functions(snapshot) == [["load", "<module>"]] and snapshot.processes[0].pid == 2452
 
 
+def test_a_process_may_begin_with_the_python_frames_of_gdb() -> None:
+    text = "rank 0\nProcess 12: python t.py\nTraceback (most recent call first):\n"
+    snapshot = decode_snapshot(f'{text}  File "a.py", line 3, in f\n{NATIVE}'.encode())
+    (process,) = snapshot.processes
+    assert (process.rank, process.pid, process.command) == (0, 12, "python t.py") and functions(snapshot) == [["f"]]
+
+
 def test_the_frames_of_eu_stack(tmp_path: Path) -> None:
     text = "PID 2451 - process\nTID 2451:\n#0  0x00007f7379aa3f16 pthread_cond_wait@@GLIBC_2.3.2 - /lib/libc.so.6\n"
     text += "#1  0x00007f736936984b c10d::Work::wait(std::chrono::duration<long, std::ratio<1l, 1000l> >)\nTID 2500:\n"

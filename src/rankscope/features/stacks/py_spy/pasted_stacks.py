@@ -176,6 +176,10 @@ class _PasteReader:
             self._fresh, self._rank, self._announced = False, None, False
         return self._processes[-1]
 
+    def _begun_threads(self) -> list[_PastedThread]:
+        """The threads of the process that the next line may be about."""
+        return self._processes[-1].threads if self._processes and not self._fresh else []
+
     def _head(self, bare: str, line: str) -> bool:
         if (process := _PROCESS.match(bare)) is not None:
             self._fresh = True
@@ -200,7 +204,7 @@ class _PasteReader:
         elif (found := LLDB_THREAD.match(bare)) is not None:
             number = int(found["number"]) if found["number"] else None
             self._thread(_PastedThread(number, found["name"] or "", (None, None), LLDB, is_first=found["index"] == "1"))
-        elif bare == _CALL_FIRST and (self._fresh or not self._processes or self._processes[-1].threads[-1].python):
+        elif bare == _CALL_FIRST and (not (threads := self._begun_threads()) or threads[-1].python):
             self._thread(_PastedThread(None, "", (None, None), GDB))
         elif (found := _TID.match(bare)) is not None:
             self._thread(_PastedThread(int(found[1]), "", (None, None), EU_STACK))
@@ -226,7 +230,7 @@ class _PasteReader:
 
     def _frame(self, bare: str) -> bool:
         """Takes a frame of the last thread; a first one without a thread begins one."""
-        threads = self._processes[-1].threads if self._processes and not self._fresh else []
+        threads = self._begun_threads()
         if (native := NATIVE_FRAME.match(bare)) is not None:
             if native[1] == "0" and (not threads or threads[-1].frames):
                 if threads and not self._session:
