@@ -33,30 +33,30 @@ from rankscope.features.stacks.py_spy.frame_interning import (
 from rankscope.features.stacks.py_spy.model import MAIN, PY_SPY, Snapshot
 from rankscope.parsers.contents import NotThisKindError, StackFrame
 from rankscope.parsers.debugger_stacks import (
-    BARE_GDB_THREAD,
+    BEGINNINGS,
+    CALL_FIRST,
     DETACHED,
     FRAME_LIBRARY,
-    GDB_THREAD,
+    GDB,
     LLDB_FRAME,
-    LLDB_THREAD,
     NATIVE_FRAME,
     PYTHON_FRAME,
+    DebuggedThread,
+    debugged_thread,
     library_name,
     lldb_frame,
+    main_thread,
     native_frame,
 )
 from rankscope.parsers.safe_values import INT64_LIMIT, RANK_LIMIT
 
-GDB, LLDB, EU_STACK = "gdb", "lldb", "eu-stack"
+EU_STACK = "eu-stack"
 LINE_LIMIT = 20_000
 _FRONT = r"(?:[ \t]*(?:\d{1,7}[:|.)]?[ \t]|[-*+>|][ \t]))*[ \t]*"
 """Numbers of lines, marks of lists and quotes."""
 _HEADS = (
     r'Thread (?:(?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) )?\((?:active|idle)(?:\+gil)?\)(?::? \\?"|\s*$|\\n)'
-    r"|\*? ?thread #\d{1,6}, (?:name|tid|queue|stop)"
-    r"|Thread \d{1,6} \((?:Thread 0x[0-9a-f]{1,16}|LWP \d|process \d)"
-    r"|\[New LWP \d|\[Thread debugging using libthread_db|GNU gdb \("
-    r"|#0 {1,3}(?:0x[0-9a-f]{4,16} |[\w:~<]{1,200} \()|TID \d{1,10}:\s*$"
+    rf"|{BEGINNINGS}"
 )
 _BEGINS = re.compile(rf"(?m)^{_FRONT}[\"']?(?:{_HEADS})".encode())
 _ESCAPED = re.compile(r"\\r?\\n|\\n")
@@ -72,7 +72,6 @@ _VERSION_NOTE = re.compile(r"\s{1,8}\(Python [\d.]{1,20}\)$")
 _DUMP_OF = re.compile(r"(?i)\b(?:stack|thread)s? ?(?:dumps?|traces?) (?:for|of) ")
 _PY_SPY_FRAME = re.compile(r"^(\S.{0,2000}?) \(([^()]{1,1000}?)(?::(\d{1,9}))?\)$")
 _TID = re.compile(r"^TID (\d{1,10}):\s*$")
-_CALL_FIRST = "Traceback (most recent call first):"
 _RANK = re.compile(r"(?i)\b(?:global[ _-]?)?rank[\s_:=#-]{0,3}(\d{1,6})\b")
 _RANKS = re.compile(r"(?i)\branks\b")
 _SAME_PROCESS = re.compile(r"(?i)\b(?:native|gdb|pstack|eu-stack|C\+\+|C (?:stack|frames|backtrace))(?!\w)")
@@ -88,8 +87,8 @@ class _PastedThread:
     state: tuple[bool | None, bool | None]
     tool: str
     frames: list[StackFrame] = field(default_factory=list)
-    is_first: bool = False
-    """The debugger counts it first: it is the main thread."""
+    index: int | None = None
+    """How a debugger counts it, from 1."""
     python: list[StackFrame] = field(default_factory=list)
     """Frames of `py-bt`, which replace those in C."""
 
@@ -196,15 +195,10 @@ class _PasteReader:
             number = None if found[1] is None else int(found[1], 16 if found[1][:2] in ("0x", "0X") else 10)
             state = (found[2] == "active", True if found[3] else False if found[2] == "active" else None)
             self._thread(_PastedThread(number, found[4] or "", state, PY_SPY))
-        elif (found := GDB_THREAD.match(bare)) is not None:
-            number = int(found["number"])
-            self._thread(_PastedThread(number, found["name"] or "", (None, None), GDB, is_first=found["index"] == "1"))
-        elif (found := BARE_GDB_THREAD.match(bare)) is not None:
-            self._thread(_PastedThread(int(found["number"], 16), "", (None, None), GDB, is_first=found["index"] == "1"))
-        elif (found := LLDB_THREAD.match(bare)) is not None:
-            number = int(found["number"]) if found["number"] else None
-            self._thread(_PastedThread(number, found["name"] or "", (None, None), LLDB, is_first=found["index"] == "1"))
-        elif bare == _CALL_FIRST and (not (threads := self._begun_threads()) or threads[-1].python):
+        elif (head := debugged_thread(bare)) is not None:
+            number = head.address if head.number is None else head.number
+            self._thread(_PastedThread(number, head.name, (None, None), head.tool, index=head.index))
+        elif bare == CALL_FIRST and (not (threads := self._begun_threads()) or threads[-1].python):
             self._thread(_PastedThread(None, "", (None, None), GDB))
         elif (found := _TID.match(bare)) is not None:
             self._thread(_PastedThread(int(found[1]), "", (None, None), EU_STACK))
@@ -266,11 +260,8 @@ class _PasteReader:
             threads = [thread for thread in process.threads if thread.frames or thread.python]
             if not threads:
                 continue
-            mains = [thread for thread in threads if thread.name == MAIN] or _native_main(process, threads)
-            pid = process.pid
-            certain = len(mains) == 1 and (mains[0].tool == PY_SPY or mains[0].is_first or mains[0].tool == EU_STACK)
-            if pid is None and certain and mains[0].number is not None and mains[0].number < 1 << 31:
-                pid = valid_pid(mains[0].number)
+            mains, pid = _main_threads(process, threads)
+            pid = None if pid is None else valid_pid(pid)
             place = collector.process(pid, None, process.command, "", process.rank, tool=threads[0].tool)
             for thread in threads:
                 number = thread.number if thread.number is None or thread.number <= INT64_LIMIT else None
@@ -287,7 +278,7 @@ def _with_native(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
     for process in processes:
         above = joined[-1] if joined else None
         mains = [thread for thread in above.threads if thread.name == MAIN or len(above.threads) == 1] if above else []
-        native = _native_main(process, process.threads)
+        native = _main_threads(process, process.threads)[0] if process.threads else []
         if (
             above is not None
             and len(mains) == len(native) == 1
@@ -310,11 +301,25 @@ def _is_same_process(
     return bool(ids & numbers) if numbers else process.announced
 
 
-def _native_main(process: _PastedProcess, threads: list[_PastedThread]) -> list[_PastedThread]:
-    """The main thread of a process in a debugger: that of the process id, or the first that the debugger counts, else
-    the last, with which gdb ends. Where py-spy tells no names, the one that runs a module."""
-    if not threads or threads[0].tool == PY_SPY:
-        return [t for t in threads if t.frames[-1:] and t.frames[-1].function == _MODULE and not t.name][:1]
-    same = [thread for thread in threads if thread.number == process.pid is not None]
-    same = same or [thread for thread in threads if thread.is_first]
-    return same or [threads[0 if threads[0].tool == EU_STACK else -1]]
+def _main_threads(process: _PastedProcess, threads: list[_PastedThread]) -> tuple[list[_PastedThread], int | None]:
+    """The threads of a process that are called its main one, and its id, None where unknown.
+
+    Where py-spy tells no names, it is the one that runs a module.
+    """
+    mains = [thread for thread in threads if thread.name == MAIN]
+    if threads[0].tool != PY_SPY:
+        heads = [
+            DebuggedThread(thread.tool, place + 1 if thread.tool == EU_STACK else thread.index, _lwp(thread))
+            for place, thread in enumerate(threads)
+        ]
+        outermost = [thread.frames[-1].function if thread.frames else "" for thread in threads]
+        place, pid = main_thread(heads, outermost, process.pid)
+        return mains or [threads[place]], pid
+    if not mains:
+        mains = [t for t in threads if t.frames[-1:] and t.frames[-1].function == _MODULE and not t.name][:1]
+    return mains, _lwp(mains[0]) if process.pid is None and len(mains) == 1 else process.pid
+
+
+def _lwp(thread: _PastedThread) -> int | None:
+    """The number of a thread, if it is that of the system and no address."""
+    return thread.number if thread.number is not None and thread.number < 1 << 31 else None
