@@ -24,14 +24,14 @@ from rankscope.text.secrets import clip
 GDB, LLDB = "gdb", "lldb"
 BEGINNINGS = (
     r"\*? ?thread #\d{1,6}, (?:name|tid|queue|stop)"
-    r"|Thread \d{1,6} \((?:Thread 0x[0-9a-f]{1,16}|LWP \d|process \d)"
+    r"|Thread (?:\d{1,4}\.)?\d{1,6} \((?:Thread 0x[0-9a-f]{1,16}|LWP \d|process \d)"
     r"|\[New LWP \d|\[Thread debugging using libthread_db|GNU gdb \("
     r"|#0 {1,3}(?:0x[0-9a-f]{4,16} |[\w:~<]{1,200} \()|TID \d{1,10}:\s*$"
 )
 """Beginnings of lines with which a text of a debugger may begin."""
 _THREADS = (
     (GDB, re.compile(
-        r"^(?:\[Switching to )?[Tt]hread (?P<index>\d{1,6}) \((?:Thread 0x[0-9a-f]{1,16} )?"
+        r"^(?:\[Switching to )?[Tt]hread (?:(?P<inferior>\d{1,4})\.)?(?P<index>\d{1,6}) \((?:Thread 0x[0-9a-f]{1,16} )?"
         r"\(?(?:LWP|process) (?P<number>\d{1,10})\)?(?: \"(?P<name>[^\"]{0,100})\")?\)"
     )),
     (LLDB, re.compile(
@@ -47,6 +47,8 @@ LLDB_FRAME = re.compile(
 NATIVE_FRAME = re.compile(r"^#(\d{1,4}) {1,3}(?:0x[0-9a-fA-F]{1,16} (?:in )?)?(\S.*)$")
 FRAME_LIBRARY = re.compile(r"^from (\S{1,1000})$")
 PYTHON_FRAME = re.compile(r'^File "(.{0,4096}?)", line (\d{1,9}), in (\S{1,400})$')
+INFERIOR = re.compile(r"^\[Switching to inferior \d{1,4} \[process (\d{1,10})\]")
+"""Line behind which gdb is in another process."""
 DETACHED = re.compile(r"^\[Inferior \d{1,4} \(process (\d{1,10})\) (?:detached|killed)\]$")
 CALL_FIRST = "Traceback (most recent call first):"
 """Line above the frames of gdb's `py-bt`."""
@@ -69,6 +71,8 @@ class DebuggedThread:
     address: int | None = None
     """Where its data are, if that is all that the debugger tells."""
     name: str = ""
+    inferior: str | None = None
+    """Which process it is of, where gdb has several."""
 
 
 def debugged_thread(text: str) -> DebuggedThread | None:
@@ -76,7 +80,8 @@ def debugged_thread(text: str) -> DebuggedThread | None:
     for tool, pattern in _THREADS:
         if (head := pattern.match(text)) is not None:
             number = None if head["number"] is None else int(head["number"])
-            return DebuggedThread(tool, int(head["index"]), number, name=head["name"] or "")
+            inferior = head.groupdict().get("inferior")
+            return DebuggedThread(tool, int(head["index"]), number, name=head["name"] or "", inferior=inferior)
     head = _UNNUMBERED.match(text)
     return None if head is None else DebuggedThread(GDB, int(head["index"]), address=int(head["address"], 16))
 

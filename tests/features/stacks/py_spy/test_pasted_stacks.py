@@ -251,6 +251,48 @@ def test_one_session_of_a_debugger_is_about_one_process() -> None:
     assert len(again.processes) == 2
 
 
+def test_a_debugger_with_several_processes() -> None:
+    def read(text: str) -> list[tuple[int | None, int]]:
+        """The id of each process, and the number of its threads."""
+        snapshot = decode_snapshot(text.encode())
+        return [(process.pid, len(functions(snapshot, at))) for at, process in enumerate(snapshot.processes)]
+
+    session = f"(gdb) inferior 2\n{{}}(gdb) bt\n{NATIVE}(gdb) inferior 1\n{{}}(gdb) bt\n{NATIVE}"
+    assert read(session.format("", "")) == [(None, 1), (None, 1)]
+    line = "[Switching to inferior {} [process {}] (python)]\n"
+    thread = "[Switching to thread {0}.1 (Thread 0x7f{0} (LWP {1}))]\n" + NATIVE.partition("\n")[0] + "\n"
+    assert read(session.format(line.format(2, 402), line.format(1, 401))) == [(402, 1), (401, 1)]
+    both = [line.format(*ids) + thread.format(*ids) for ids in ((2, 402), (1, 401))]
+    assert read(session.format(*both)) == [(402, 1), (401, 1)]
+    heads = ["2.2 (Thread 0x7f4 (LWP 409))", "2.1 (Thread 0x7f3 (LWP 402))", "1.1 (Thread 0x7f2 (LWP 401))"]
+    assert read("".join(f"Thread {head}:\n{NATIVE}" for head in heads)) == [(402, 2), (401, 1)]
+
+
+def test_a_stack_that_is_printed_once_more_is_of_the_same_thread() -> None:
+    other = NATIVE.replace("clock_gettime", "read")
+    session = f"(gdb) attach 99\n(gdb) bt\n{NATIVE}(gdb) bt\n{other}"
+    assert functions(decode_snapshot(session.encode())) == [["read", "cudaStreamSynchronize"]]
+    selected = f"(gdb) bt\n{NATIVE}(gdb) thread 2\n(gdb) bt\n{other}"
+    assert len(functions(decode_snapshot(selected.encode()))) == 2
+    py_bt = 'Traceback (most recent call first):\n  File "a.py", line {}, in f\n'
+    session += f"(gdb) py-bt\n{py_bt.format(3)}(gdb) py-bt\n{py_bt.format(4)}"
+    snapshot = decode_snapshot(session.encode())
+    assert functions(snapshot) == [["f"]] and [frame.line for frame in snapshot.frames] == [4]
+
+
+@pytest.mark.parametrize(
+    ("line", "joins"),
+    [
+        ("the native stack:", True),
+        ("the native stack of 88:", True),
+        ("a native stack from another host, process 77:", False),
+    ],
+)
+def test_a_stack_in_c_joins_none_of_another_number(line: str, joins: bool) -> None:
+    snapshot = decode_snapshot(f"{PY_SPY.partition(chr(10) * 2)[2]}{line}\n{NATIVE}".encode())
+    assert len(snapshot.processes) == (1 if joins else 2)
+
+
 def test_old_dumps_without_names_and_heads_that_were_shortened(tmp_path: Path) -> None:
     one = "Stack dump for user {0} 0.1 ray_worker\nThread 0x7F4AA36D970{0} (active)\n\t flush (profiling.py:97)\n"
     one += "Thread 0x7F4AACDE770{0} (active)\n\t get_task (worker.py:9)\n\t <module> (w.py:1)\n\n"

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rankscope.features.stacks.py_spy.frame_interning import (
     FRAME_LIMIT,
@@ -38,6 +38,7 @@ from rankscope.parsers.debugger_stacks import (
     DETACHED,
     FRAME_LIBRARY,
     GDB,
+    INFERIOR,
     LLDB_FRAME,
     NATIVE_FRAME,
     PYTHON_FRAME,
@@ -66,8 +67,10 @@ _PY_SPY_THREAD = re.compile(
     r'^Thread (?:(0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) )?\((active|idle)(\+gil)?\)(?::? "([^"]{0,400}))?'
 )
 _PROMPT = re.compile(r"^\((?:gdb|lldb)\)\s*")
-_ATTACH = re.compile(r"^(?:attach|at|process attach|detach|file|core-file|target)\b")
+_ATTACH = re.compile(r"^(?:attach|at|process attach|detach|file|core-file|target|inferior)\b")
 """Commands of a debugger after which another process may be in it."""
+_SELECT = re.compile(r"^(?:thread select|thread|thr|t) \d")
+"""Commands of a debugger after which it is about another thread."""
 _VERSION_NOTE = re.compile(r"\s{1,8}\(Python [\d.]{1,20}\)$")
 _DUMP_OF = re.compile(r"(?i)\b(?:stack|thread)s? ?(?:dumps?|traces?) (?:for|of) ")
 _PY_SPY_FRAME = re.compile(r"^(\S.{0,2000}?) \(([^()]{1,1000}?)(?::(\d{1,9}))?\)$")
@@ -76,6 +79,7 @@ _RANK = re.compile(r"(?i)\b(?:global[ _-]?)?rank[\s_:=#-]{0,3}(\d{1,6})\b")
 _RANKS = re.compile(r"(?i)\branks\b")
 _SAME_PROCESS = re.compile(r"(?i)\b(?:native|gdb|pstack|eu-stack|C\+\+|C (?:stack|frames|backtrace))(?!\w)")
 """Words that announce the stack in C of the process whose Python stack stands above."""
+_NUMBER = re.compile(r"\b(?:0x[0-9A-Fa-f]{1,16}|[1-9]\d{0,18}|0)\b")
 _MODULE = "<module>"
 PROSE_LIMIT = 300
 
@@ -99,8 +103,8 @@ class _PastedProcess:
     pid: int | None = None
     command: str = ""
     threads: list[_PastedThread] = field(default_factory=list)
-    announced: bool = False
-    """A line above calls its stack the one in C of a process."""
+    announced: frozenset[int] | None = None
+    """The numbers in a line above that calls its stack the one in C of a process; None without such a line."""
 
     @property
     def has_main(self) -> bool:
@@ -135,17 +139,22 @@ class _PasteReader:
         self._rank: int | None = None
         self._fresh = True
         """The next thread begins a process."""
-        self._announced = False
+        self._announced: frozenset[int] | None = None
         self._session = False
         """Prompts of a debugger stand between the stacks: they are of one process."""
+        self._selected = False
+        """A thread was selected whose head is not there yet."""
+        self._inferior: str | None = None
 
     def take(self, line: str) -> None:
         """Reads one line."""
         bare = line[_FRONT_OF.match(line).end() :].rstrip().rstrip("\\\"',").rstrip()  # type: ignore[union-attr]
         bare = bare.lstrip("\"'`")
         if (prompt := _PROMPT.match(bare)) is not None:
-            self._session = not _ATTACH.match(bare[prompt.end() :])
+            command = bare[prompt.end() :]
+            self._session = not _ATTACH.match(command)
             self._fresh |= not self._session
+            self._selected |= _SELECT.match(command) is not None
             return
         quoted = line.strip().strip("\"',")
         if not bare or self._head(bare, line) or self._frame(bare):
@@ -165,14 +174,15 @@ class _PasteReader:
             one = told.pop() if len(told) == 1 and not _RANKS.search(text) else None
             self._rank, self._fresh = one if one is None or one < RANK_LIMIT else None, True
         elif _SAME_PROCESS.search(text) and self._processes:
-            self._announced = self._fresh = True
+            self._announced = frozenset(int(number, 0) for number in _NUMBER.findall(text))
+            self._fresh = True
         elif _DUMP_OF.search(text):
             self._fresh = True
 
     def _begin(self) -> _PastedProcess:
         if self._fresh or not self._processes:
             self._processes.append(_PastedProcess(self._rank, announced=self._announced))
-            self._fresh, self._rank, self._announced = False, None, False
+            self._fresh, self._rank, self._announced = False, None, None
         return self._processes[-1]
 
     def _begun_threads(self) -> list[_PastedThread]:
@@ -180,6 +190,10 @@ class _PasteReader:
         return self._processes[-1].threads if self._processes and not self._fresh else []
 
     def _head(self, bare: str, line: str) -> bool:
+        if (inferior := INFERIOR.match(bare)) is not None:
+            self._fresh = True
+            self._begin().pid = valid_pid(int(inferior[1]))
+            return True
         if (process := _PROCESS.match(bare)) is not None:
             self._fresh = True
             if process[1] or process[3]:
@@ -197,16 +211,28 @@ class _PasteReader:
             self._thread(_PastedThread(number, found[4] or "", state, PY_SPY))
         elif (head := debugged_thread(bare)) is not None:
             number = head.address if head.number is None else head.number
+            self._fresh |= head.inferior is not None and self._inferior not in (None, head.inferior)
+            self._inferior = head.inferior
             self._thread(_PastedThread(number, head.name, (None, None), head.tool, index=head.index))
-        elif bare == CALL_FIRST and (not (threads := self._begun_threads()) or threads[-1].python):
-            self._thread(_PastedThread(None, "", (None, None), GDB))
+        elif bare == CALL_FIRST:
+            threads = self._begun_threads()
+            if not threads or threads[-1].python:
+                self._stack(threads, threads[-1].python if threads else [])
         elif (found := _TID.match(bare)) is not None:
             self._thread(_PastedThread(int(found[1]), "", (None, None), EU_STACK))
         else:
             return False
         return True
 
+    def _stack(self, threads: list[_PastedThread], frames: list[StackFrame]) -> None:
+        """Begins a stack without a head: in a session that of the last thread once more, in place of its frames."""
+        if threads and self._session and not self._selected and threads[-1].tool != PY_SPY:
+            frames.clear()
+            return
+        self._thread(_PastedThread(None, "", (None, None), GDB))
+
     def _thread(self, thread: _PastedThread) -> None:
+        self._selected = False
         last = self._processes[-1].threads[-1:] if self._processes else []
         if last and thread.name == last[0].name == MAIN and not last[0].frames:
             # people put the heads of several processes above one stack
@@ -227,10 +253,8 @@ class _PasteReader:
         threads = self._begun_threads()
         if (native := NATIVE_FRAME.match(bare)) is not None:
             if native[1] == "0" and (not threads or threads[-1].frames):
-                if threads and not self._session:
-                    self._fresh = True
-                above = threads[-1] if threads and self._session else _PastedThread(None, "", (None, None), GDB)
-                self._thread(replace(above, frames=[], python=[]))
+                self._fresh |= bool(threads) and not self._session
+                self._stack(threads, threads[-1].frames if threads else [])
                 threads = self._processes[-1].threads
             frame = native_frame(native[2])
             if threads and frame is not None and len(threads[-1].frames) < FRAME_LIMIT:
@@ -295,10 +319,13 @@ def _with_native(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
 def _is_same_process(
     above: _PastedProcess, main: _PastedThread, process: _PastedProcess, native: _PastedThread
 ) -> bool:
-    """Whether numbers agree; without any for the stack in C, whether words announce it."""
+    """Whether numbers agree; without any for the stack in C, whether a line announces it that has none of others."""
     ids = {number for number in (above.pid, main.number) if number is not None}
     numbers = {number for number in (process.pid, native.number) if number is not None}
-    return bool(ids & numbers) if numbers else process.announced
+    if numbers:
+        return bool(ids & numbers)
+    known = ids | {thread.number for thread in above.threads} | {above.rank}
+    return process.announced is not None and process.announced <= known
 
 
 def _main_threads(process: _PastedProcess, threads: list[_PastedThread]) -> tuple[list[_PastedThread], int | None]:

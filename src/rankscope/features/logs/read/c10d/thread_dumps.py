@@ -333,7 +333,8 @@ class DebuggerDump:
             return True
         if (head := _numbered_thread(text)) is not None:
             # a thread that comes again is of another process, or of a later moment
-            self._over = any(head.number == thread.number for thread, *_ in self._threads)
+            heads = [thread for thread, *_ in self._threads]
+            self._over = any(thread.number == head.number or thread.inferior != head.inferior for thread in heads)
             return not self._over and self._head(head)
         return self._within(text)
 
