@@ -83,7 +83,7 @@ class ForwardReplay:
                 self.model(*self._args, **(kwargs if self._kwargs is None else self._kwargs))
 
     def _issued_now(self) -> object:
-        """What changes with each collective: those that hooks see, and what groups count, as barriers."""
+        """The counts of collectives: of those that hooks see, and of what groups count, as barriers."""
         return self._session.issued, issued()
 
 
