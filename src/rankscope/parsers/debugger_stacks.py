@@ -47,7 +47,10 @@ LLDB_FRAME = re.compile(
 NATIVE_FRAME = re.compile(r"^#(\d{1,4}) {1,3}(?:0x[0-9a-fA-F]{1,16} (?:in )?)?(\S.*)$")
 FRAME_LIBRARY = re.compile(r"^from (\S{1,1000})$")
 PYTHON_FRAME = re.compile(r'^File "(.{0,4096}?)", line (\d{1,9}), in (\S{1,400})$')
-INFERIOR = re.compile(r"^\[Switching to inferior \d{1,4} \[process (\d{1,10})\]")
+INFERIOR = re.compile(
+    r"^(?:\[Switching to inferior \d{1,4} \[process (\d{1,10})\]"
+    r"|Attaching to (?:program: .{1,1000}, )?process (\d{1,10})$)"
+)
 """Line behind which gdb is in another process."""
 DETACHED = re.compile(r"^\[Inferior \d{1,4} \(process (\d{1,10})\) (?:detached|killed)\]$")
 CALL_FIRST = "Traceback (most recent call first):"

@@ -293,6 +293,28 @@ def test_a_stack_in_c_joins_none_of_another_number(line: str, joins: bool) -> No
     assert len(snapshot.processes) == (1 if joins else 2)
 
 
+def test_the_frame_in_which_gdb_stops_is_no_process() -> None:
+    position = "#0  0x00007f737a in raise () from /lib/libc.so\n[Current thread is 1 (Thread 0x7f (LWP 2460))]\n"
+    for between in ("", 'See the section in the GDB manual, or "(gdb)Auto-loading".\n'):
+        text = CORE.replace("[Current", f"{position}{between}[Current")
+        snapshot = decode_snapshot(f"rank 3\n[New LWP 2460]\n{text}".encode())
+        assert [(process.rank, process.pid) for process in snapshot.processes] == [(3, 2451)]
+        assert len(functions(snapshot)) == 2
+    alone = decode_snapshot(f"[New LWP 2460]\n{position}".encode())
+    assert functions(alone) == [["raise"]]
+
+
+def test_commands_of_a_file_leave_no_echo() -> None:
+    text = f"(gdb) (gdb) Attaching to process 401\nSee GDB.\n{NATIVE}(gdb) {NATIVE}(gdb) [New inferior 2]\n(gdb) "
+    text += f"Attaching to program: /usr/bin/python3, process 402\n{NATIVE}(gdb) {NATIVE}(gdb) \n"
+    text += f"Thread 2.1 (Thread 0x7f (LWP 402)):\n{NATIVE}Thread 1.1 (Thread 0x7e (LWP 401)):\n{NATIVE}[Inferior 1 (process 401) detached]\n"
+    snapshot = decode_snapshot(text.encode())
+    assert {(process.pid, len(functions(snapshot, at))) for at, process in enumerate(snapshot.processes)} == {
+        (401, 1),
+        (402, 1),
+    }
+
+
 def test_old_dumps_without_names_and_heads_that_were_shortened(tmp_path: Path) -> None:
     one = "Stack dump for user {0} 0.1 ray_worker\nThread 0x7F4AA36D970{0} (active)\n\t flush (profiling.py:97)\n"
     one += "Thread 0x7F4AACDE770{0} (active)\n\t get_task (worker.py:9)\n\t <module> (w.py:1)\n\n"

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rankscope.features.stacks.py_spy.frame_interning import (
     FRAME_LIMIT,
@@ -66,9 +67,10 @@ _PROCESS = re.compile(r"^(?:Process (\d{1,10}): (\S.*)|PID (\d{1,10}) - process.
 _PY_SPY_THREAD = re.compile(
     r'^Thread (?:(0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) )?\((active|idle)(\+gil)?\)(?::? "([^"]{0,400}))?'
 )
-_PROMPT = re.compile(r"^\((?:gdb|lldb)\)\s*")
+_PROMPT = re.compile(r"^(?:\((?:gdb|lldb)\)\s*)+")
 _ATTACH = re.compile(r"^(?:attach|at|process attach|detach|file|core-file|target|inferior)\b")
 """Commands of a debugger after which another process may be in it."""
+_ANSWER = re.compile(rf"(?:{BEGINNINGS}|{INFERIOR.pattern}|{re.escape(CALL_FIRST)})")
 _SELECT = re.compile(r"^(?:thread select|thread|thr|t) \d")
 """Commands of a debugger after which it is about another thread."""
 _VERSION_NOTE = re.compile(r"\s{1,8}\(Python [\d.]{1,20}\)$")
@@ -155,7 +157,10 @@ class _PasteReader:
             self._session = not _ATTACH.match(command)
             self._fresh |= not self._session
             self._selected |= _SELECT.match(command) is not None
-            return
+            if not _ANSWER.match(command):
+                return
+            # commands from a file leave no echo: what they print stands behind the prompt
+            self._session, bare = True, command
         quoted = line.strip().strip("\"',")
         if not bare or self._head(bare, line) or self._frame(bare):
             return
@@ -165,7 +170,8 @@ class _PasteReader:
     def _prose(self, text: str) -> None:
         """Takes a line around stacks: it may name the rank of the next one."""
         if (detached := DETACHED.match(text)) is not None and self._processes:
-            self._processes[-1].pid = valid_pid(int(detached[1]))
+            if self._processes[-1].pid is None:
+                self._processes[-1].pid = valid_pid(int(detached[1]))
             self._fresh = True
             return
         told = {int(number) for number in _RANK.findall(text)}
@@ -173,7 +179,7 @@ class _PasteReader:
             # of several ranks with one stack, nothing tells which printed it
             one = told.pop() if len(told) == 1 and not _RANKS.search(text) else None
             self._rank, self._fresh = one if one is None or one < RANK_LIMIT else None, True
-        elif _SAME_PROCESS.search(text) and self._processes:
+        elif _SAME_PROCESS.search(text) and self._processes and self._processes[-1].threads:
             self._announced = frozenset(int(number, 0) for number in _NUMBER.findall(text))
             self._fresh = True
         elif _DUMP_OF.search(text):
@@ -192,7 +198,7 @@ class _PasteReader:
     def _head(self, bare: str, line: str) -> bool:
         if (inferior := INFERIOR.match(bare)) is not None:
             self._fresh = True
-            self._begin().pid = valid_pid(int(inferior[1]))
+            self._begin().pid = valid_pid(int(inferior[1] or inferior[2]))
             return True
         if (process := _PROCESS.match(bare)) is not None:
             self._fresh = True
@@ -280,7 +286,7 @@ class _PasteReader:
     def result(self) -> Snapshot:
         """The processes with their threads. Raises NotThisKindError without a frame."""
         collector = SnapshotCollector()
-        for process in _with_native(self._processes)[:PROCESS_LIMIT]:
+        for process in _with_native(_without_positions(self._processes))[:PROCESS_LIMIT]:
             threads = [thread for thread in process.threads if thread.frames or thread.python]
             if not threads:
                 continue
@@ -294,6 +300,24 @@ class _PasteReader:
         if not collector.snapshot.threads:
             raise NotThisKindError("no stack in it")
         return collector.result([])
+
+
+def _without_positions(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
+    """The processes without a first stack that stands again below, with the number of its thread: gdb prints where it
+    stops before it is asked for stacks."""
+    kept: list[_PastedProcess] = []
+    for process, following in pairwise([*processes, _PastedProcess()]):
+        first = process.threads[0] if process.threads else None
+        if first is not None and first.number is None and first.tool == GDB and first.frames:
+            is_of_next = process.pid is None and following.rank is None
+            later = [*process.threads, *(following.threads if is_of_next else ())]
+            if any(t.number is not None and t.frames[: len(first.frames)] == first.frames for t in later):
+                del process.threads[0]
+                if not process.threads:
+                    following.rank = process.rank
+        if process.threads:
+            kept.append(process)
+    return kept
 
 
 def _with_native(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
