@@ -307,7 +307,8 @@ def test_the_frame_in_which_gdb_stops_is_no_process() -> None:
 def test_commands_of_a_file_leave_no_echo() -> None:
     text = f"(gdb) (gdb) Attaching to process 401\nSee GDB.\n{NATIVE}(gdb) {NATIVE}(gdb) [New inferior 2]\n(gdb) "
     text += f"Attaching to program: /usr/bin/python3, process 402\n{NATIVE}(gdb) {NATIVE}(gdb) \n"
-    text += f"Thread 2.1 (Thread 0x7f (LWP 402)):\n{NATIVE}Thread 1.1 (Thread 0x7e (LWP 401)):\n{NATIVE}[Inferior 1 (process 401) detached]\n"
+    text += f"Thread 2.1 (Thread 0x7f (LWP 402)):\n{NATIVE}Thread 1.1 (Thread 0x7e (LWP 401)):\n{NATIVE}"
+    text += "[Inferior 1 (process 401) detached]\n"
     snapshot = decode_snapshot(text.encode())
     assert {(process.pid, len(functions(snapshot, at))) for at, process in enumerate(snapshot.processes)} == {
         (401, 1),
