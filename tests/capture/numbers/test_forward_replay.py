@@ -349,6 +349,18 @@ def test_the_second_pass_gets_arguments_as_the_caller_gave_them(tmp_path: Path) 
     assert again(tmp_path) and judge_numbers(load([tmp_path])).causes == ()
 
 
+def test_the_first_call_of_a_model_that_nobody_named_runs_again_with_all_its_arguments(tmp_path: Path) -> None:
+    class Adds(Layer):
+        def forward(self, x: Any, *, bias: Any = 0.0) -> Any:
+            return self.layer(x + bias)
+
+    numbers.start(every=1, dumps=tmp_path, replay_step=0)
+    Adds()(torch.rand(4, 8), bias=torch.rand(8)).sum().backward()
+    numbers.step()
+    numbers.stop()
+    assert again(tmp_path) and judge_numbers(load([tmp_path])).causes == ()
+
+
 @pytest.mark.parametrize("ends_step", [False, True])
 def test_a_call_that_raises_is_not_had_again_at_a_later_one(tmp_path: Path, ends_step: bool) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8))

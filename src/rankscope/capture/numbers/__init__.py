@@ -96,8 +96,10 @@ class NumbersRecording:
         with self.session.guarded():
             hooks = self._modules_of(model)
             hooks.install()
-            hooks.begin_call(model, args)
             self._hooks.append(hooks)
+        # not within the guard, which turns gradients off: a call without them does not run again
+        if self.modules in self._hooks:
+            self.modules.begin_call(model, args)
             self.declare_parameters(None)
 
     def declare_parameters(self, group: Any, names: str = "*") -> None:
