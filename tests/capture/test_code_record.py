@@ -99,6 +99,30 @@ def test_other_processes_of_a_host_tell_no_packages_and_ask_no_git(
         (['--config={"api_key": "hunter2", "lr": 1}'], ['--config={"api_key": (hidden), "lr": 1}']),
         (["postgres://u:p/w@h"], ["postgres://(hidden)@h"]),
         (
+            ["--train-tokens", "3e11", "--lr-warmup-tokens=3e9", "--lr-decay-tokens", "5", "--json-keys", "text"],
+            ["--train-tokens", "3e11", "--lr-warmup-tokens=3e9", "--lr-decay-tokens", "5", "--json-keys", "text"],
+        ),
+        (["--header", "1", "--data", "http://h/x?mail=a@b"], ["--header", "1", "--data", "http://h/x?mail=a@b"]),
+        (["http://h:80/x?a=b@c", '{"tokens": 5}'], ["http://h:80/x?a=b@c", '{"tokens": 5}']),
+        (
+            ["--hf-tokens", "a", "--api_tokens=b", "--private-keys", "c", "--secret-keys=d", "--auth-header", "e"],
+            [
+                "--hf-tokens",
+                "(hidden)",
+                "--api_tokens=(hidden)",
+                "--private-keys",
+                "(hidden)",
+                "--secret-keys=(hidden)",
+                "--auth-header",
+                "(hidden)",
+            ],
+        ),
+        (["--header", "Authorization: token abc"], ["--header", "Authorization: (hidden) (hidden)"]),
+        (["--header", "Cookie: a=b; c=d"], ["--header", "Cookie: (hidden); (hidden)"]),
+        (["--header=X-Api-Key: abc", "--url=h?token=a"], ["--header=X-Api-Key: (hidden)", "--url=h?token=(hidden)"]),
+        (["s3://u:12/b@h", "s3://u:a@b@h"], ["s3://(hidden)@h", "s3://(hidden)@h"]),
+        (['{"password": "a b", "url": "h?token=c"}'], ['{"password": (hidden), "url": "h?token=(hidden)']),
+        (
             ["--pad-token", "0", "--eos_token=</s>", "--token-ids", "5"],
             ["--pad-token", "0", "--eos_token=</s>", "--token-ids", "5"],
         ),
@@ -106,6 +130,32 @@ def test_other_processes_of_a_host_tell_no_packages_and_ask_no_git(
 )
 def test_secrets_of_a_command_line_are_not_written(arguments: list[str], shown: list[str]) -> None:
     assert without_secrets(arguments) == shown
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("s3://me:", "@host/x"),
+        ("s3://me:a/", "@host/x"),
+        ("s3://", ":b@host"),
+        ('{"password": "', '"}'),
+        ("-H=Authorization: Digest a=", " b"),
+        ("--note=Bearer ", ""),
+        ("token=", ""),
+    ],
+)
+def test_a_secret_behind_which_an_argument_is_cut_is_not_written(begin: str, end: str) -> None:
+    for filler in (0, 300, code_record.LONGEST_ARGUMENT - len(begin) - 4):
+        words = "SECRETWORD" if filler else "SECRETWORD " * 2 if '"' in begin else "SECRETWORD" * 60
+        (shown,) = without_secrets(["x" * filler + " " + begin + words + end + "z" * 400])
+        assert "SECR" not in shown and len(shown) <= code_record.LONGEST_ARGUMENT + len("=(hidden)")
+
+
+@pytest.mark.parametrize("part", ["pad", "://a", "-a", "token", "secret_", 'key: "', "Cookie: a "])
+def test_the_time_of_a_long_argument_does_not_grow_with_the_square_of_its_length(part: str) -> None:
+    begin = time.process_time()
+    without_secrets([part * 20_000, "--" + part * 20_000 + "=1"])
+    assert time.process_time() - begin < 0.5
 
 
 def test_a_sidecar_tells_the_code_as_settings_whatever_is_in_it() -> None:

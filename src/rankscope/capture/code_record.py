@@ -30,19 +30,26 @@ GIT_LIMIT_S = 10.0
 MOST_DIFF = 64 << 20
 """Bytes of uncommitted changes that are hashed; of more, no hash is noted."""
 _SECRET = re.compile(
-    r"(?:^|[^a-z])(?:\w*secret\w*|\w*passw(?:or)?d\w*|\w*passphrase|pass|pwd|\w*cred(?:ential)?s?|\w*api[_-]?keys?"
-    r"|\w*access[_-]?keys?|\w*auth|\w*authorization|(?:\w*[_-])?keys?|\w*tokens?|header)$",
+    r"(?:^|[^a-z])(?:\w*secret\w*|\w*passw(?:or)?d\w*|\w*passphrase|pass|pwd|\w*cred(?:ential)?s?|\w*auth"
+    r"|\w*authorization|\w*auth\w*[_-]?header|(?:set-)?cookie|(?:\w*[_-])?key|\w*(?:api|access|secret|private)[_-]?keys?"
+    r"|\w*token|\w*(?:auth|api|access|secret|hf|bearer)[_-]?tokens)$",
     re.IGNORECASE,
 )
-_TOKENIZER = re.compile(
-    r"(?:pad|eos|bos|unk|sep|cls|mask|max|min|num|new)\w*[_-]tokens?$|tokens?[_-](?:id|ids)$", re.IGNORECASE
-)
-"""Names of options about tokens of text."""
-_NAMED_VALUE = re.compile(r"""(?P<name>[\w-]{1,80})(?P<sign>["']?\s*[:=]\s*)(?![{\[])(?:"[^"]*"|'[^']*'|[^\s,;}&]+)""")
-"""A name with its value inside of an argument, as in JSON or a URL."""
-_SCHEME = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
 """Names of options whose values are not written. A reader hides more of them, by their shapes."""
-_LOGIN = re.compile(r"(?<=://)[^@\s]+(?=@)")
+_OF_TOKENIZER = re.compile(r"(?:pad|eos|bos|unk|sep|cls|mask|max|min|num|new)\w*[_-]token$", re.IGNORECASE)
+"""Names of options about a token of text."""
+_NAME = re.compile(r"""([\w-]{1,80})["']?\s*[:=]\s*(?![{\[])""")
+_VALUE = re.compile(r""""[^"]*(?:"|$)|'[^']*(?:'|$)|[^\s,;}&]+""")
+"""A name and its value inside of an argument, as in JSON or a URL."""
+_SCHEME = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
+_HEADER_REST = re.compile(r"\b((?:Authorization|Cookie):\s*\S+\s+)\S.*", re.IGNORECASE | re.DOTALL)
+"""A header of HTTP whose value has several words."""
+_LOGIN, _CUT_LOGIN = (
+    re.compile(rf"(?<=://)(?:[^/?#\s]+|[^@/?#\s:]*:(?!\d{{1,5}}(?:/[^@?\s]*)?\?[^@\s]*=)\S+)(?={end})")
+    for end in ("@", "@|$")
+)
+"""User and password of a URL, and of one that is cut, maybe inside of them. A password may hold a slash; a port that
+stands before a query is none."""
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]{0,63}")
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with names of modules
 _command: list[str] = []
@@ -64,21 +71,32 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
         if hides and not is_option:
             shown.append(HIDDEN)
         elif equals and _is_secret(name):
-            shown.append(f"{name}={HIDDEN}")
+            shown.append(f"{_without_values(name)}={HIDDEN}")
         else:
-            shown.append(_without_values(argument)[:LONGEST_ARGUMENT])
+            shown.append(_without_values(argument))
         hides = is_option and not equals and _is_secret(name)
     return shown
 
 
 def _is_secret(option: str) -> bool:
-    return _SECRET.search(option) is not None and _TOKENIZER.search(option) is None
+    end = option[-LONGEST_ARGUMENT:]
+    return _SECRET.search(end) is not None and _OF_TOKENIZER.search(end) is None
 
 
 def _without_values(argument: str) -> str:
-    """An argument without the values of secrets that stand inside of it."""
-    argument = _LOGIN.sub(HIDDEN, _SCHEME.sub(rf"\1 {HIDDEN}", argument))
-    return _NAMED_VALUE.sub(lambda m: m["name"] + m["sign"] + HIDDEN if _is_secret(m["name"]) else m[0], argument)
+    """The beginning of an argument without the values of secrets that stand inside of it."""
+    login = _LOGIN if len(argument) <= LONGEST_ARGUMENT else _CUT_LOGIN
+    # cut before it is searched, as the time grows with the square of the length
+    text = _HEADER_REST.sub(rf"\1{HIDDEN}", _SCHEME.sub(rf"\1 {HIDDEN}", argument[:LONGEST_ARGUMENT]))
+    text = login.sub(HIDDEN, text)
+    at = 0
+    while (name := _NAME.search(text, at)) is not None:
+        at = name.end()
+        # another name may stand in the value of one that is none of a secret
+        if _is_secret(name[1]) and (value := _VALUE.match(text, at)) is not None:
+            text = text[:at] + HIDDEN + text[value.end() :]
+            at += len(HIDDEN)
+    return text[:LONGEST_ARGUMENT]
 
 
 class CodeRecord:

@@ -122,6 +122,18 @@ def test_the_accused_rank_has_its_call_as_evidence() -> None:
     assert cause.evidence[0].text == "stacks over time: 100% of its time in read data.py:8, the others 0%"
 
 
+def test_a_process_id_is_not_taken_for_the_rank_of_the_same_number() -> None:
+    job = JobBuilder(3)
+    for _ in range(4):
+        job.collective()
+    job.collective(ranks=[0, 2], state="scheduled")
+    dataset = profiled({0: (100, 0), 1: (0, 100), 2: (100, 0)}, job)
+    samples = dataset.samples.with_columns(pid=pl.col("rank"), rank=pl.lit(None, SAMPLES["rank"]))
+    cause = analyse(replace(dataset, samples=samples)).cause
+    assert cause is not None and cause.culprit_ranks == (1,)
+    assert not [evidence for evidence in cause.evidence if "stacks over time" in evidence.text]
+
+
 @pytest.mark.parametrize(
     ("counts", "words"),
     [

@@ -96,8 +96,10 @@ class NumbersRecording:
         with self.session.guarded():
             hooks = self._modules_of(model)
             hooks.install()
-            hooks.begin_call(model, args)
             self._hooks.append(hooks)
+        # not within the guard, which turns gradients off: a call without them does not run again
+        if self.modules in self._hooks:
+            self.modules.begin_call(model, args)
             self.declare_parameters(None)
 
     def declare_parameters(self, group: Any, names: str = "*") -> None:
@@ -139,7 +141,8 @@ def start(
     measured times. Call it once, after the model is wrapped (DDP, FSDP) and before training. A step ends with that of
     `optimizer`, without one with that of the first optimizer that makes one, or with `step()`. The level "modules"
     takes `model`, without one the first that runs. In `replay_step` the first forward pass of it runs again, with
-    the same random states, and both are recorded. In a child of a rank it does nothing.
+    the same random states, and both are recorded; not one with collectives, or that changes its inputs in place. In a
+    child of a rank it does nothing.
     Raises ValueError for invalid settings; later errors never reach the job.
     """
     if level not in LEVELS:

@@ -175,6 +175,7 @@ class CollectiveHooks:
         call_below = op._op
 
         def hook(*args: Any) -> Any:
+            session.count_issue()
             if not session.recording:
                 with torch._C._AutoDispatchBelowAutograd():
                     return call_below(*args)
@@ -194,6 +195,7 @@ class CollectiveHooks:
         session = self.session
 
         def hook(*args: Any, **kwargs: Any) -> Any:
+            session.count_issue()
             call = self._before(form, args, kwargs.get("out")) if session.recording else None
             result = op._op_dk(DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
             if call is not None:

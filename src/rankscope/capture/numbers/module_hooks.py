@@ -6,6 +6,8 @@ then works in place would fail.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -16,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .forward_replay import ForwardReplay, replayed_part
 from .global_names import GlobalNames
-from .session import Session
+from .session import Session, no_modes
 from .work_hooks import named_slots
 
 _DEEPEST = 8
@@ -95,7 +97,12 @@ class ModuleHooks:
 
     def install(self) -> None:
         """Registers the hooks."""
+        self.session.at_end.append(self._drop_replay)
         for name, module in self.names.modules():
+            if self.session.settings.replay_step is not None and self._is_model(module):
+                # before the hooks of others, which may change arguments and issue collectives: they run again, too
+                begin = partial(self._begin_replay, name)
+                self._handles.append(module.register_forward_pre_hook(begin, with_kwargs=True, prepend=True))
             self._handles += [
                 module.register_forward_pre_hook(partial(self._before_forward, name), with_kwargs=True),
                 module.register_forward_hook(partial(self._after_forward, name), with_kwargs=True),
@@ -109,6 +116,8 @@ class ModuleHooks:
         """Takes the call of the model in which the hooks are installed: its own hooks miss the begin of that one."""
         for name, module in self.names.modules():
             if module is model:
+                if self._is_model(module):
+                    self._begin_replay(name, module, args, None)
                 self._before_forward(name, module, args, {})
 
     def remove(self) -> None:
@@ -126,36 +135,53 @@ class ModuleHooks:
         again = {"recompute": True} if is_again else {}
         return {"name": name, "occurrence": self._occurrences.get(name, 0), **again}
 
-    def _before_forward(self, name: str, module: Any, args: Any, kwargs: Any) -> None:
-        if self.session.recording and self._replays(name, module):
-            with self.session.guarded(0):
-                self._replay = ForwardReplay(module)
+    def _begin_replay(self, name: str, module: Any, args: Any, kwargs: Any) -> None:
+        """Takes the state before a call of the model, if it is the one that runs again: the first one of the step."""
+        if not self.session.recording:
+            return
+        self._replay = None
+        is_first = ("forward", name) not in self.session.counted
+        if is_first and self.session.step == self.session.settings.replay_step and torch.is_grad_enabled():
+            with self._replay_guarded(), no_modes():
+                self._replay = ForwardReplay(self.session, module, args, kwargs)
+
+    def _before_forward(self, name: str, _module: Any, args: Any, kwargs: Any) -> None:
         if self.session.recording or self._is_replayed:
             self._occurrences[name] = self.session.occurrence("forward", name)
             self._add_all((args, kwargs), "forward", "in", **self._forward_facts(name))
 
-    def _replays(self, name: str, module: Any) -> bool:
-        """Whether this call of a module is the one of the step that runs again: the first one of the whole model."""
-        settings = self.session.settings
-        is_first = self.session.step == settings.replay_step and ("forward", name) not in self.session.counted
-        return is_first and torch.is_grad_enabled() and self._is_model(module)
-
     def _is_model(self, module: Any) -> bool:
         return any(module is replayed_part(chunk) for chunk in self.names.chunks)
 
-    def _run_again(self, args: Any, kwargs: Any) -> None:
-        replay, self._replay = self._replay, None
-        if replay is None:
-            return
-        self._is_replayed, self.session.recording = True, False
+    @contextlib.contextmanager
+    def _replay_guarded(self) -> Iterator[None]:
+        """Keeps errors of a second pass from the job."""
         try:
-            replay.run(args, kwargs)
+            yield
         except Exception as error:  # noqa: BLE001 - no error here may reach the job
-            self.session.problem(f"the forward pass did not run again: {type(error).__name__}: {error}")
-        finally:
-            self._is_replayed, self.session.recording = False, True
+            self._not_again(f"{type(error).__name__}: {error}")
 
-    def _after_forward(self, name: str, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def _not_again(self, reason: str) -> None:
+        self.session.problem(f"the forward pass did not run again: {reason}")
+
+    def _drop_replay(self) -> None:
+        """Drops the state of a call that has raised."""
+        self._replay = None
+
+    def _run_again(self, replay: ForwardReplay, kwargs: Any) -> None:
+        with self._replay_guarded():
+            if obstacle := replay.obstacle():
+                self._not_again(obstacle)
+                return
+            self._is_replayed, self.session.recording = True, False
+            self.session.thread_of_replay = threading.get_ident()
+            try:
+                replay.run(kwargs)
+            finally:
+                self._is_replayed, self.session.recording = False, True
+                self.session.thread_of_replay = None
+
+    def _after_forward(self, name: str, module: Any, _args: Any, kwargs: Any, output: Any) -> None:
         if not self.session.recording and not self._is_replayed:
             return
         facts = self._forward_facts(name)
@@ -164,8 +190,9 @@ class ModuleHooks:
             for slot, tensor in named_slots("in", [tensor for _, tensor in tensors(output)]):
                 if tensor.requires_grad and tensor.grad_fn is not None:
                     tensor.register_hook(partial(self._backward, name, slot, facts["occurrence"]))
-        if self._replay is not None and self._is_model(module):
-            self._run_again(args, kwargs)
+        if self._replay is not None and self._replay.model is module:
+            replay, self._replay = self._replay, None
+            self._run_again(replay, kwargs)
 
     def _backward(self, name: str, slot: str, occurrence: int, gradient: Any) -> None:
         if self.session.recording:

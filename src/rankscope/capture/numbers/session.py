@@ -114,6 +114,10 @@ class Session:
     step: int = 0
     unwaited: int = 0
     """Outputs of operations that nobody was seen to wait for."""
+    issued: int = 0
+    """Collectives, sends and receives in all steps, as far as hooks see them."""
+    thread_of_replay: int | None = None
+    """The thread in which a forward pass runs again now."""
     sends: Counter[str] = field(default_factory=Counter)
     """Sends and receives by group that have counted as operations of it since the recording was started."""
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -151,7 +155,7 @@ class Session:
     def guarded(self, lost: int = 1) -> Iterator[None]:
         """Keeps errors of the recording from the job; `lost` rows are counted as dropped then."""
         try:
-            with self.lock, torch.no_grad(), torch._C.DisableTorchFunctionSubclass(), _no_modes():
+            with self.lock, torch.no_grad(), torch._C.DisableTorchFunctionSubclass(), no_modes():
                 yield
         except Exception as error:  # noqa: BLE001 - no error here may reach the job
             self._dropped += lost
@@ -163,6 +167,15 @@ class Session:
         if text not in self._problems and len(self._problems) < _MOST_PROBLEMS:
             self._problems.add(text)
             _LOG.warning("rankscope.capture.numbers: %s", text)
+
+    def count_issue(self) -> None:
+        """Counts a collective, send or receive before it is issued.
+
+        Raises RuntimeError in a forward pass that runs again: other ranks may not issue it.
+        """
+        if self.thread_of_replay == threading.get_ident():
+            raise RuntimeError("it would issue a collective that the first pass did not")
+        self.issued += 1
 
     def add(self, tensor: Any, site: str, slot: str, most_samples: int = SAMPLES, **facts: Any) -> TensorRow | None:
         """The added row of a tensor, whose summary is computed now, on its device; None where it cannot be read.
@@ -278,7 +291,7 @@ def _recorded_surplus(group: Any) -> int:
     return 0 if not numbers and len(every) >= RECORDED_OPERATIONS else count - max(numbers, default=0)
 
 
-def _no_modes() -> contextlib.AbstractContextManager[object]:
+def no_modes() -> contextlib.AbstractContextManager[object]:
     """No dispatch mode of the job sees operations of the recording."""
     return _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext()
 

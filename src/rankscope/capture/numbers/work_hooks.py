@@ -155,6 +155,7 @@ class PendingWorks:
     def _passing(self, op: str, original: Any, group: Any, tensors: list[Any], *args: Any, **kwargs: Any) -> Any:
         """A send or receive: `args` are the peer's rank within the group, if any, and the tag."""
         session = self.session
+        session.count_issue()
         issue = functools.partial(self._counted, original, group, tensors, *args, **kwargs)
         if not session.recording:
             return issue()

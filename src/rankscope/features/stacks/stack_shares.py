@@ -174,7 +174,7 @@ MOST_NOTED = 4
 def _difference_note(tree: ShareTree) -> Finding | None:
     """A note on the calls in which one rank spends more time than the others, or two ranks differ; None without any."""
     if len(tree.ranks) == PAIR:
-        first, second = tree.ranks
+        about = first, second = tree.ranks
         differences = rank_differences(tree, second)
         shares = [f"{call_place(one.path[-1])}: {one.others:.0%} and {one.own:.0%}" for one in differences]
         title = (
@@ -183,12 +183,13 @@ def _difference_note(tree: ShareTree) -> Finding | None:
         texts = [f"{tree.named([first])} and {tree.named([second])} in {share}" for share in shares]
     else:
         odd = odd_rank(tree)
-        differences = [] if odd is None else rank_differences(tree, odd)
+        if odd is None:
+            return None
+        about, differences, who = (odd,), rank_differences(tree, odd), tree.named([odd])
         shares = [
             f"{one.own:.0%} of its time in {call_place(one.path[-1])}, the others {one.others:.0%}"
             for one in differences
         ]
-        who = "" if odd is None else tree.named([odd])
         title = f"{who} spends {next(iter(shares), '')}"
         texts = [f"{who}: {share}" for share in shares]
     if not differences:
@@ -198,7 +199,7 @@ def _difference_note(tree: ShareTree) -> Finding | None:
         severity="info",
         title=title,
         explanation="Stacks over time show where ranks spend their time, not which rank waits for another.",
-        about=() if tree.by_pid else tree.ranks if len(tree.ranks) == PAIR else (odd_rank(tree),),  # type: ignore[arg-type]
+        about=() if tree.by_pid else about,
         confidence="medium",
         confidence_reasons=("stacks over time do not show whether the job went on",),
         evidence=tuple(Evidence(f"stacks over time: {text}") for text in texts[:MOST_NOTED]),
@@ -214,7 +215,7 @@ def call_place(frame: Frame) -> str:
 
 def _supported(finding: Finding, tree: ShareTree) -> Finding:
     rank = finding.culprit_ranks[0] if len(finding.culprit_ranks) == 1 else None
-    if rank is None or rank not in tree.ranks or finding.severity == "info":
+    if tree.by_pid or rank is None or rank not in tree.ranks or finding.severity == "info":
         return finding
     more = next((one for one in rank_differences(tree, rank) if one.more > 0), None)
     if more is None:

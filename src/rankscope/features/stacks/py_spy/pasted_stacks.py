@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rankscope.features.stacks.py_spy.frame_interning import (
     FRAME_LIMIT,
@@ -33,30 +34,31 @@ from rankscope.features.stacks.py_spy.frame_interning import (
 from rankscope.features.stacks.py_spy.model import MAIN, PY_SPY, Snapshot
 from rankscope.parsers.contents import NotThisKindError, StackFrame
 from rankscope.parsers.debugger_stacks import (
-    BARE_GDB_THREAD,
+    BEGINNINGS,
+    CALL_FIRST,
     DETACHED,
     FRAME_LIBRARY,
-    GDB_THREAD,
+    GDB,
+    INFERIOR,
     LLDB_FRAME,
-    LLDB_THREAD,
     NATIVE_FRAME,
     PYTHON_FRAME,
+    DebuggedThread,
+    debugged_thread,
     library_name,
     lldb_frame,
+    main_thread,
     native_frame,
 )
 from rankscope.parsers.safe_values import INT64_LIMIT, RANK_LIMIT
 
-GDB, LLDB, EU_STACK = "gdb", "lldb", "eu-stack"
+EU_STACK = "eu-stack"
 LINE_LIMIT = 20_000
 _FRONT = r"(?:[ \t]*(?:\d{1,7}[:|.)]?[ \t]|[-*+>|][ \t]))*[ \t]*"
 """Numbers of lines, marks of lists and quotes."""
 _HEADS = (
     r'Thread (?:(?:0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) )?\((?:active|idle)(?:\+gil)?\)(?::? \\?"|\s*$|\\n)'
-    r"|\*? ?thread #\d{1,6}, (?:name|tid|queue|stop)"
-    r"|Thread \d{1,6} \((?:Thread 0x[0-9a-f]{1,16}|LWP \d|process \d)"
-    r"|\[New LWP \d|\[Thread debugging using libthread_db|GNU gdb \("
-    r"|#0 {1,3}(?:0x[0-9a-f]{4,16} |[\w:~<]{1,200} \()|TID \d{1,10}:\s*$"
+    rf"|{BEGINNINGS}"
 )
 _BEGINS = re.compile(rf"(?m)^{_FRONT}[\"']?(?:{_HEADS})".encode())
 _ESCAPED = re.compile(r"\\r?\\n|\\n")
@@ -65,18 +67,21 @@ _PROCESS = re.compile(r"^(?:Process (\d{1,10}): (\S.*)|PID (\d{1,10}) - process.
 _PY_SPY_THREAD = re.compile(
     r'^Thread (?:(0[xX][0-9A-Fa-f]{1,16}|\d{1,19}) )?\((active|idle)(\+gil)?\)(?::? "([^"]{0,400}))?'
 )
-_PROMPT = re.compile(r"^\((?:gdb|lldb)\)\s*")
-_ATTACH = re.compile(r"^(?:attach|at|process attach|detach|file|core-file|target)\b")
+_PROMPT = re.compile(r"^(?:\((?:gdb|lldb)\)\s*)+")
+_ATTACH = re.compile(r"^(?:attach|at|process attach|detach|file|core-file|target|inferior)\b")
 """Commands of a debugger after which another process may be in it."""
+_ANSWER = re.compile(rf"(?:{BEGINNINGS}|{INFERIOR.pattern}|{re.escape(CALL_FIRST)})")
+_SELECT = re.compile(r"^(?:thread select|thread|thr|t) \d")
+"""Commands of a debugger after which it is about another thread."""
 _VERSION_NOTE = re.compile(r"\s{1,8}\(Python [\d.]{1,20}\)$")
 _DUMP_OF = re.compile(r"(?i)\b(?:stack|thread)s? ?(?:dumps?|traces?) (?:for|of) ")
 _PY_SPY_FRAME = re.compile(r"^(\S.{0,2000}?) \(([^()]{1,1000}?)(?::(\d{1,9}))?\)$")
 _TID = re.compile(r"^TID (\d{1,10}):\s*$")
-_CALL_FIRST = "Traceback (most recent call first):"
 _RANK = re.compile(r"(?i)\b(?:global[ _-]?)?rank[\s_:=#-]{0,3}(\d{1,6})\b")
 _RANKS = re.compile(r"(?i)\branks\b")
 _SAME_PROCESS = re.compile(r"(?i)\b(?:native|gdb|pstack|eu-stack|C\+\+|C (?:stack|frames|backtrace))(?!\w)")
 """Words that announce the stack in C of the process whose Python stack stands above."""
+_NUMBER = re.compile(r"\b(?:0x[0-9A-Fa-f]{1,16}|[1-9]\d{0,18}|0)\b")
 _MODULE = "<module>"
 PROSE_LIMIT = 300
 
@@ -88,8 +93,8 @@ class _PastedThread:
     state: tuple[bool | None, bool | None]
     tool: str
     frames: list[StackFrame] = field(default_factory=list)
-    is_first: bool = False
-    """The debugger counts it first: it is the main thread."""
+    index: int | None = None
+    """How a debugger counts it, from 1."""
     python: list[StackFrame] = field(default_factory=list)
     """Frames of `py-bt`, which replace those in C."""
 
@@ -100,8 +105,8 @@ class _PastedProcess:
     pid: int | None = None
     command: str = ""
     threads: list[_PastedThread] = field(default_factory=list)
-    announced: bool = False
-    """A line above calls its stack the one in C of a process."""
+    announced: frozenset[int] | None = None
+    """The numbers in a line above that calls its stack the one in C of a process; None without such a line."""
 
     @property
     def has_main(self) -> bool:
@@ -136,18 +141,26 @@ class _PasteReader:
         self._rank: int | None = None
         self._fresh = True
         """The next thread begins a process."""
-        self._announced = False
+        self._announced: frozenset[int] | None = None
         self._session = False
         """Prompts of a debugger stand between the stacks: they are of one process."""
+        self._selected = False
+        """A thread was selected whose head is not there yet."""
+        self._inferior: str | None = None
 
     def take(self, line: str) -> None:
         """Reads one line."""
         bare = line[_FRONT_OF.match(line).end() :].rstrip().rstrip("\\\"',").rstrip()  # type: ignore[union-attr]
         bare = bare.lstrip("\"'`")
         if (prompt := _PROMPT.match(bare)) is not None:
-            self._session = not _ATTACH.match(bare[prompt.end() :])
+            command = bare[prompt.end() :]
+            self._session = not _ATTACH.match(command)
             self._fresh |= not self._session
-            return
+            self._selected |= _SELECT.match(command) is not None
+            if not _ANSWER.match(command):
+                return
+            # commands from a file leave no echo: what they print stands behind the prompt
+            self._session, bare = True, command
         quoted = line.strip().strip("\"',")
         if not bare or self._head(bare, line) or self._frame(bare):
             return
@@ -157,7 +170,8 @@ class _PasteReader:
     def _prose(self, text: str) -> None:
         """Takes a line around stacks: it may name the rank of the next one."""
         if (detached := DETACHED.match(text)) is not None and self._processes:
-            self._processes[-1].pid = valid_pid(int(detached[1]))
+            if self._processes[-1].pid is None:
+                self._processes[-1].pid = valid_pid(int(detached[1]))
             self._fresh = True
             return
         told = {int(number) for number in _RANK.findall(text)}
@@ -165,18 +179,27 @@ class _PasteReader:
             # of several ranks with one stack, nothing tells which printed it
             one = told.pop() if len(told) == 1 and not _RANKS.search(text) else None
             self._rank, self._fresh = one if one is None or one < RANK_LIMIT else None, True
-        elif _SAME_PROCESS.search(text) and self._processes:
-            self._announced = self._fresh = True
+        elif _SAME_PROCESS.search(text) and self._processes and self._processes[-1].threads:
+            self._announced = frozenset(int(number, 0) for number in _NUMBER.findall(text))
+            self._fresh = True
         elif _DUMP_OF.search(text):
             self._fresh = True
 
     def _begin(self) -> _PastedProcess:
         if self._fresh or not self._processes:
             self._processes.append(_PastedProcess(self._rank, announced=self._announced))
-            self._fresh, self._rank, self._announced = False, None, False
+            self._fresh, self._rank, self._announced = False, None, None
         return self._processes[-1]
 
+    def _begun_threads(self) -> list[_PastedThread]:
+        """The threads of the process that the next line may be about."""
+        return self._processes[-1].threads if self._processes and not self._fresh else []
+
     def _head(self, bare: str, line: str) -> bool:
+        if (inferior := INFERIOR.match(bare)) is not None:
+            self._fresh = True
+            self._begin().pid = valid_pid(int(inferior[1] or inferior[2]))
+            return True
         if (process := _PROCESS.match(bare)) is not None:
             self._fresh = True
             if process[1] or process[3]:
@@ -192,23 +215,30 @@ class _PasteReader:
             number = None if found[1] is None else int(found[1], 16 if found[1][:2] in ("0x", "0X") else 10)
             state = (found[2] == "active", True if found[3] else False if found[2] == "active" else None)
             self._thread(_PastedThread(number, found[4] or "", state, PY_SPY))
-        elif (found := GDB_THREAD.match(bare)) is not None:
-            number = int(found["number"])
-            self._thread(_PastedThread(number, found["name"] or "", (None, None), GDB, is_first=found["index"] == "1"))
-        elif (found := BARE_GDB_THREAD.match(bare)) is not None:
-            self._thread(_PastedThread(int(found["number"], 16), "", (None, None), GDB, is_first=found["index"] == "1"))
-        elif (found := LLDB_THREAD.match(bare)) is not None:
-            number = int(found["number"]) if found["number"] else None
-            self._thread(_PastedThread(number, found["name"] or "", (None, None), LLDB, is_first=found["index"] == "1"))
-        elif bare == _CALL_FIRST and (self._fresh or not self._processes or self._processes[-1].threads[-1].python):
-            self._thread(_PastedThread(None, "", (None, None), GDB))
+        elif (head := debugged_thread(bare)) is not None:
+            number = head.address if head.number is None else head.number
+            self._fresh |= head.inferior is not None and self._inferior not in (None, head.inferior)
+            self._inferior = head.inferior
+            self._thread(_PastedThread(number, head.name, (None, None), head.tool, index=head.index))
+        elif bare == CALL_FIRST:
+            threads = self._begun_threads()
+            if not threads or threads[-1].python:
+                self._stack(threads, threads[-1].python if threads else [])
         elif (found := _TID.match(bare)) is not None:
             self._thread(_PastedThread(int(found[1]), "", (None, None), EU_STACK))
         else:
             return False
         return True
 
+    def _stack(self, threads: list[_PastedThread], frames: list[StackFrame]) -> None:
+        """Begins a stack without a head: in a session that of the last thread once more, in place of its frames."""
+        if threads and self._session and not self._selected and threads[-1].tool != PY_SPY:
+            frames.clear()
+            return
+        self._thread(_PastedThread(None, "", (None, None), GDB))
+
     def _thread(self, thread: _PastedThread) -> None:
+        self._selected = False
         last = self._processes[-1].threads[-1:] if self._processes else []
         if last and thread.name == last[0].name == MAIN and not last[0].frames:
             # people put the heads of several processes above one stack
@@ -226,13 +256,11 @@ class _PasteReader:
 
     def _frame(self, bare: str) -> bool:
         """Takes a frame of the last thread; a first one without a thread begins one."""
-        threads = self._processes[-1].threads if self._processes and not self._fresh else []
+        threads = self._begun_threads()
         if (native := NATIVE_FRAME.match(bare)) is not None:
             if native[1] == "0" and (not threads or threads[-1].frames):
-                if threads and not self._session:
-                    self._fresh = True
-                above = threads[-1] if threads and self._session else _PastedThread(None, "", (None, None), GDB)
-                self._thread(replace(above, frames=[], python=[]))
+                self._fresh |= bool(threads) and not self._session
+                self._stack(threads, threads[-1].frames if threads else [])
                 threads = self._processes[-1].threads
             frame = native_frame(native[2])
             if threads and frame is not None and len(threads[-1].frames) < FRAME_LIMIT:
@@ -258,15 +286,12 @@ class _PasteReader:
     def result(self) -> Snapshot:
         """The processes with their threads. Raises NotThisKindError without a frame."""
         collector = SnapshotCollector()
-        for process in _with_native(self._processes)[:PROCESS_LIMIT]:
+        for process in _with_native(_without_positions(self._processes))[:PROCESS_LIMIT]:
             threads = [thread for thread in process.threads if thread.frames or thread.python]
             if not threads:
                 continue
-            mains = [thread for thread in threads if thread.name == MAIN] or _native_main(process, threads)
-            pid = process.pid
-            certain = len(mains) == 1 and (mains[0].tool == PY_SPY or mains[0].is_first or mains[0].tool == EU_STACK)
-            if pid is None and certain and mains[0].number is not None and mains[0].number < 1 << 31:
-                pid = valid_pid(mains[0].number)
+            mains, pid = _main_threads(process, threads)
+            pid = None if pid is None else valid_pid(pid)
             place = collector.process(pid, None, process.command, "", process.rank, tool=threads[0].tool)
             for thread in threads:
                 number = thread.number if thread.number is None or thread.number <= INT64_LIMIT else None
@@ -277,13 +302,31 @@ class _PasteReader:
         return collector.result([])
 
 
+def _without_positions(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
+    """The processes without a first stack that stands again below, with the number of its thread: gdb prints where it
+    stops before it is asked for stacks."""
+    kept: list[_PastedProcess] = []
+    for process, following in pairwise([*processes, _PastedProcess()]):
+        first = process.threads[0] if process.threads else None
+        if first is not None and first.number is None and first.tool == GDB and first.frames:
+            is_of_next = process.pid is None and following.rank is None
+            later = [*process.threads, *(following.threads if is_of_next else ())]
+            if any(t.number is not None and t.frames[: len(first.frames)] == first.frames for t in later):
+                del process.threads[0]
+                if not process.threads:
+                    following.rank = process.rank
+        if process.threads:
+            kept.append(process)
+    return kept
+
+
 def _with_native(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
     """The processes; a stack in C joins the stack in Python of the same process, which stands above it."""
     joined: list[_PastedProcess] = []
     for process in processes:
         above = joined[-1] if joined else None
         mains = [thread for thread in above.threads if thread.name == MAIN or len(above.threads) == 1] if above else []
-        native = _native_main(process, process.threads)
+        native = _main_threads(process, process.threads)[0] if process.threads else []
         if (
             above is not None
             and len(mains) == len(native) == 1
@@ -300,17 +343,34 @@ def _with_native(processes: Sequence[_PastedProcess]) -> list[_PastedProcess]:
 def _is_same_process(
     above: _PastedProcess, main: _PastedThread, process: _PastedProcess, native: _PastedThread
 ) -> bool:
-    """Whether numbers agree; without any for the stack in C, whether words announce it."""
+    """Whether numbers agree; without any for the stack in C, whether a line announces it that has none of others."""
     ids = {number for number in (above.pid, main.number) if number is not None}
     numbers = {number for number in (process.pid, native.number) if number is not None}
-    return bool(ids & numbers) if numbers else process.announced
+    if numbers:
+        return bool(ids & numbers)
+    known = ids | {thread.number for thread in above.threads} | {above.rank}
+    return process.announced is not None and process.announced <= known
 
 
-def _native_main(process: _PastedProcess, threads: list[_PastedThread]) -> list[_PastedThread]:
-    """The main thread of a process in a debugger: that of the process id, or the first that the debugger counts, else
-    the last, with which gdb ends. Where py-spy tells no names, the one that runs a module."""
-    if not threads or threads[0].tool == PY_SPY:
-        return [t for t in threads if t.frames[-1:] and t.frames[-1].function == _MODULE and not t.name][:1]
-    same = [thread for thread in threads if thread.number == process.pid is not None]
-    same = same or [thread for thread in threads if thread.is_first]
-    return same or [threads[0 if threads[0].tool == EU_STACK else -1]]
+def _main_threads(process: _PastedProcess, threads: list[_PastedThread]) -> tuple[list[_PastedThread], int | None]:
+    """The threads of a process that are called its main one, and its id, None where unknown.
+
+    Where py-spy tells no names, it is the one that runs a module.
+    """
+    mains = [thread for thread in threads if thread.name == MAIN]
+    if threads[0].tool != PY_SPY:
+        heads = [
+            DebuggedThread(thread.tool, place + 1 if thread.tool == EU_STACK else thread.index, _lwp(thread))
+            for place, thread in enumerate(threads)
+        ]
+        outermost = [thread.frames[-1].function if thread.frames else "" for thread in threads]
+        place, pid = main_thread(heads, outermost, process.pid)
+        return mains or [threads[place]], pid
+    if not mains:
+        mains = [t for t in threads if t.frames[-1:] and t.frames[-1].function == _MODULE and not t.name][:1]
+    return mains, _lwp(mains[0]) if process.pid is None and len(mains) == 1 else process.pid
+
+
+def _lwp(thread: _PastedThread) -> int | None:
+    """The number of a thread, if it is that of the system and no address."""
+    return thread.number if thread.number is not None and thread.number < 1 << 31 else None

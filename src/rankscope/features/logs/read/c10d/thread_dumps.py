@@ -30,12 +30,16 @@ from urllib.parse import urlsplit
 from rankscope.features.logs.read.log_record import TEXT_LIMIT, Event, Record, message_event
 from rankscope.parsers.contents import StackFrame
 from rankscope.parsers.debugger_stacks import (
+    CALL_FIRST,
     DETACHED,
     FRAME_LIBRARY,
-    GDB_THREAD,
+    GDB,
     NATIVE_FRAME,
     PYTHON_FRAME,
+    DebuggedThread,
+    debugged_thread,
     library_name,
+    main_thread,
     native_frame,
 )
 from rankscope.schema.tables import AT_CRASH
@@ -303,18 +307,18 @@ def _margin(text: str) -> str:
 class DebuggerDump:
     """Collector of the threads of one process that gdb or pstack saw, from the head of a thread on.
 
-    Values as of `ThreadDump`; the main thread is the first that the debugger counts, else the last, with which it ends.
+    Values as of `ThreadDump`.
     """
 
     quotes = True
     patience = FOREIGN_LIMIT
 
-    def __init__(self, record: Record, head: re.Match[str]) -> None:
+    def __init__(self, record: Record, head: DebuggedThread) -> None:
         self._record = record
-        self._threads: list[tuple[int, str, list[StackFrame], list[StackFrame]]] = []
+        self._threads: list[tuple[DebuggedThread, list[StackFrame], list[StackFrame]]] = []
         self._frames = 0
         self._pid: int | None = None
-        """As gdb tells it at its end, or the number of the thread that it counts first."""
+        """As gdb tells it at its end."""
         self._over = False
         self.named_rank = record.rank
         self._head(head)
@@ -327,22 +331,21 @@ class DebuggerDump:
         if (detached := DETACHED.match(text)) is not None:
             self._pid, self._over = int(detached[1]), True
             return True
-        if (head := GDB_THREAD.match(text)) is not None:
+        if (head := _numbered_thread(text)) is not None:
             # a thread that comes again is of another process, or of a later moment
-            self._over = any(int(head["number"]) == number for number, *_ in self._threads)
+            heads = [thread for thread, *_ in self._threads]
+            self._over = any(thread.number == head.number or thread.inferior != head.inferior for thread in heads)
             return not self._over and self._head(head)
         return self._within(text)
 
-    def _head(self, head: re.Match[str]) -> bool:
-        if head["index"] == "1":
-            self._pid = int(head["number"])
+    def _head(self, head: DebuggedThread) -> bool:
         if len(self._threads) < THREAD_LIMIT:
-            self._threads.append((int(head["number"]), head["name"] or "", [], []))
+            self._threads.append((head, [], []))
         return True
 
     def _within(self, text: str) -> bool:
         """Takes a line of the last thread."""
-        *_, frames, python = self._threads[-1]
+        _, frames, python = self._threads[-1]
         if self._frames >= DUMP_LIMIT or max(len(frames), len(python)) >= FRAME_LIMIT:
             return NATIVE_FRAME.match(text) is not None
         if (native := NATIVE_FRAME.match(text)) is not None and (frame := native_frame(native[2])) is not None:
@@ -352,26 +355,30 @@ class DebuggerDump:
         elif (line := PYTHON_FRAME.match(text)) is not None:
             python.append(StackFrame(line[3], line[1], int(line[2])))
         else:
-            return native is not None or text == _PY_BT_HEAD
+            return native is not None or text == CALL_FIRST
         self._frames += 1
         return True
 
     def result(self) -> list[Event]:
         """The event, at its first line."""
-        threads = [thread for thread in self._threads if thread[2] or thread[3]]
+        threads = [(head, frames, python) for head, frames, python in self._threads if frames or python]
         if not threads:
             return []
-        main = next((thread for thread in threads if thread[0] == self._pid), threads[-1])
+        outermost = [frames[-1].function if frames else "" for _, frames, _ in threads]
+        main, pid = main_thread([head for head, *_ in threads], outermost, self._pid)
         rows = [
-            [thread[0], MAIN if thread is main else thread[1], None, list(map(list, thread[3] or thread[2]))]
-            for thread in threads
+            [head.number, MAIN if place == main else head.name, None, list(map(list, python or frames))]
+            for place, (head, frames, python) in enumerate(threads)
         ]
-        process: dict[str, object] = {"tool": "gdb"} if self._pid is None else {"tool": "gdb", "pid": self._pid}
+        process: dict[str, object] = {"tool": GDB} if pid is None else {"tool": GDB, "pid": pid}
         text = f"stacks of {plural(len(rows), 'thread')} in a debugger"
         return [message_event(KIND, self._record, text, threads=rows, **process)]
 
 
-_PY_BT_HEAD = "Traceback (most recent call first):"
+def _numbered_thread(text: str) -> DebuggedThread | None:
+    """The thread of gdb with the number of the system whose head a line is: other lines of a log look like others."""
+    head = debugged_thread(text)
+    return head if head is not None and head.tool == GDB and head.number is not None else None
 
 
 def heads_other_lines(record: Record) -> bool:
@@ -382,7 +389,7 @@ def heads_other_lines(record: Record) -> bool:
 def begins(record: Record) -> ThreadDump | PySpyDump | DebuggerDump | DebugSummary | None:
     """A dump, or a section of a file with many ranks, that begins with this record."""
     bare = record.text[:TEXT_LIMIT].strip()
-    if (debugged := GDB_THREAD.match(bare)) is not None:
+    if (debugged := _numbered_thread(bare)) is not None:
         return DebuggerDump(record, debugged)
     if _PYSPY_PROCESS.match(bare) or heads_other_lines(record):
         return PySpyDump(record)
