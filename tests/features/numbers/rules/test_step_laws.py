@@ -41,6 +41,10 @@ class LawfulJob(NumbersJob):
                 out = values(1, self.step, rank)
                 self.row(rank, "forward", "out0", out, name="layer")
                 given = out + np.float32(1) if self.has("flow", rank) else out
+                kept = values(6, self.step, rank)
+                self.row(rank, "forward", "in0", kept, name="drop")
+                dropped = kept * (kept > 0) if self.has("dropout", rank) else kept
+                self.row(rank, "forward", "out0", dropped, name="drop")
                 self.row(rank, "forward", "in0", given, name="head")
                 scale = 2.0 if self.has("scale") else 1.0
                 self.row(rank, "loss", "in0", cast([[scale * (4 + 0.01 * rank + 0.02 * self.step)]], "f32"))
@@ -128,6 +132,25 @@ def test_what_happens_once_is_no_fault(fault: str) -> None:
 @pytest.mark.parametrize("fault", ["flow", "sum", "digits", "twice", "scale", "overlap"])
 def test_three_steps_say_nothing(fault: str) -> None:
     assert LawfulJob(fault).play(3) == []
+
+
+@pytest.mark.parametrize("ranks", [(1,), tuple(range(RANKS))])
+def test_a_module_that_begins_to_change_what_it_gets_is_no_fault(ranks: tuple[int, ...]) -> None:
+    """A dropout schedule, late fake quantization, or a branch that begins to be left out."""
+    assert LawfulJob("dropout", ranks=ranks).play(6) == []
+
+
+def test_a_gradient_that_passes_through_a_module_may_change() -> None:
+    """A dropout in code gives its gradient to the module before, unchanged only as long as its probability is 0."""
+
+    class Passing(LawfulJob):
+        def row(self, rank: int, site: str, slot: str, values: Any, dtype: str = "f32", **more: Any) -> None:
+            super().row(rank, site, slot, values, dtype, **more)
+            if site == "backward" and more["name"] == "head":
+                before = values * np.float32(2) if self.step >= BEGIN and rank == 1 else values
+                super().row(rank, site, slot, before, dtype, name="body")
+
+    assert Passing().play(6) == []
 
 
 def test_a_clipped_gradient_is_no_fault() -> None:

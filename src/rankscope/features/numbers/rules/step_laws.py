@@ -66,8 +66,8 @@ class StepLaws:
     @cached_property
     def _rows(self) -> pl.DataFrame:
         """Floating-point tensors that the capture wrote, at places that are numbered over all ranks: row, rank, step,
-        order, place, k, calls (of the place in the step), site, hash, statistics, varied (and without NaN), is_input,
-        and whether its operation reduces."""
+        order, place, k, calls (of the place in the step), site, name, hash, statistics, varied (and without NaN),
+        is_input, and whether its operation reduces."""
         tensors = self.dataset.tensors.drop("samples", "held").with_row_index("row")
         is_float = pl.col("dtype").cast(pl.String).str.contains("^b?f")
         rows = tensors.filter(is_float & pl.col("tool").is_null() & pl.col("step").is_not_null())
@@ -81,7 +81,8 @@ class StepLaws:
         rows = rows.with_columns(k=pl.int_range(pl.len()).over(call), calls=pl.len().over(call))
         known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
         return rows.select(
-            "row", "order", "step", *_AT, "calls", "site", "dtype", "numel", "hash", "l2", "min", "max", "projection",
+            "row", "order", "step", *_AT, "calls", "site", "name", "dtype", "numel", "hash", "l2", "min", "max",
+            "projection",
             varied=pl.col("varied") & known, is_input=pl.col("slot").cast(pl.String).str.starts_with("in"),
             reduces=pl.col("op").cast(pl.String).is_in(REDUCTIONS).fill_null(value=False),
         )  # fmt: skip
@@ -115,13 +116,21 @@ class StepLaws:
     def flows(self) -> RuleAnswer:
         """H1: what an operation gave to another one, bit for bit, in the first steps it also gives in later ones.
 
-        The gradients that the optimizer finds are left out: they may be clipped or scaled from some step on.
+        The gradients that the optimizer finds are left out: they may be clipped or scaled from some step on. So is what
+        passes through a module that changes nothing, from its input to its output or from its gradient to the one
+        before: a dropout with probability 0, a fake quantizer that is switched off, a branch that is left out.
         """
         is_final = (pl.col("site") == "gradient") & ~pl.col("is_input")
         rows = self._rows.filter(pl.col("site").is_in(_MOVED) & pl.col("varied") & ~is_final)
         same = ["rank", "step", "hash", "numel", "dtype"]
-        given = rows.with_columns(pl.col("place", "k", "calls").shift().over(same).name.prefix("from_"))
+        given = rows.with_columns(
+            pl.col("place", "k", "calls", "site", "name", "is_input").shift().over(same).name.prefix("from_")
+        )
         begun = given.filter(pl.col("step").is_in(self._learned) & pl.col("from_place").is_not_null())
+        is_same = (pl.col("from_site") == pl.col("site")) & (pl.col("from_name") == pl.col("name"))
+        through = is_same & pl.col("from_is_input") & ~pl.col("is_input")
+        through |= (pl.col("from_site") == "backward") & (pl.col("site") == "backward")
+        begun = begun.filter(~through.fill_null(value=False))
         link = [*_AT, "calls", "from_place", "from_k", "from_calls"]
         links = begun.group_by(link).len().filter(pl.col("len") == len(self._learned)).drop("len")
         later = rows.filter(pl.col("step") > self._learned[-1]).join(links, on=[*_AT, "calls"])
