@@ -113,6 +113,29 @@ def test_nobody_is_named_where_all_break_the_law(fault: str) -> None:
     assert cause.first.ranks == () and cause.first.members == tuple(range(RANKS))
 
 
+class LateJob(LawfulJob):
+    """Faulty ranks begin one after the other, or do it in these steps alone."""
+
+    def __init__(self, fault: str, *, steps: dict[int, list[int]]) -> None:
+        super().__init__(fault)
+        self.wrong_steps = steps
+
+    def has(self, fault: str, rank: int = 0) -> bool:
+        return self.fault == fault and self.step in self.wrong_steps.get(rank, [])
+
+
+@pytest.mark.parametrize("fault", ["flow", "digits", "twice"])
+def test_nobody_is_named_where_all_break_the_law_in_different_steps(fault: str) -> None:
+    steps = {rank: list(range(BEGIN + rank % 2, 7)) for rank in range(RANKS)}
+    (cause,) = LateJob(fault, steps=steps).play(7)
+    assert cause.first.ranks == ()
+
+
+@pytest.mark.parametrize("fault", ["flow", "digits", "twice"])
+def test_nobody_is_named_for_what_others_do_now_and_then(fault: str) -> None:
+    assert LateJob(fault, steps={1: [2, 3, 4, 5, 6], 2: [2, 4]}).play(7) == []
+
+
 def test_the_first_broken_step_is_named() -> None:
     job = LawfulJob("flow", ranks=(1,))
     (cause,) = job.play()

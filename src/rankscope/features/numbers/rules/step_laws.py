@@ -100,16 +100,21 @@ class StepLaws:
     def _answer(self, rule: str, asked: pl.DataFrame, note: str) -> RuleAnswer:
         """The answer of a law about single places; `asked` as in `_lasting`, with `before`, a row that keeps the law.
 
-        Ranks are named where others keep the law at the same place.
+        Ranks are named where all others keep the law at the same place, in all steps: what some ranks break now and
+        then happens by chance, and says nothing about others.
         """
-        wrong = self._lasting(asked)
-        keep = asked.select("place", "k", "rank").unique().group_by("place", "k").len("holders")
-        sets = wrong.join(keep, on=["place", "k"]).group_by("place", "k", "step", maintain_order=True).agg(
-            pl.col("rank", "row", "before"), pl.col("holders").first(), pl.col("order").min()
+        broken_on = pl.col("rank").filter("wrong").n_unique()
+        holding = asked.group_by("place", "k").agg(holders=pl.col("rank").n_unique(), broken_on=broken_on)
+        wrong = self._lasting(asked).join(holding, on=["place", "k"], maintain_order="left")
+        wrong = wrong.with_columns(breaking=pl.len().over("place", "k"))
+        wrong = wrong.filter(pl.col("breaking") == pl.col("broken_on"))
+        wrong = wrong.with_columns(is_shared=pl.col("breaking") == pl.col("holders"))
+        sets = wrong.group_by("place", "k", "step", maintain_order=True).agg(
+            pl.col("rank", "row", "before"), pl.col("is_shared").first(), pl.col("order").min()
         ).sort("step", "order", maintain_order=True)  # fmt: skip
         broken = [
-            _broken(rule, ranks, rows, before, note, is_shared=len(ranks) == holders)
-            for ranks, rows, before, holders in sets.select("rank", "row", "before", "holders").iter_rows()
+            _broken(rule, ranks, rows, before, note, is_shared=is_shared)
+            for ranks, rows, before, is_shared in sets.select("rank", "row", "before", "is_shared").iter_rows()
         ]
         return RuleAnswer.of(rule, asked.height, broken)
 
