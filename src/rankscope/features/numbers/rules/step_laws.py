@@ -306,7 +306,7 @@ class StepLaws:
                 ranks = tuple(here["rank"].unique().sort())
                 yield BrokenRule(
                     "H7", here["row"][0], (), (), ranks, float(np.exp(change)), float(np.exp(limit)),
-                    (before["row"][0],), note=f"the {what} are {np.exp(change):.3g} times those of the step before on "
+                    after=before["row"][0], note=f"the {what} are {np.exp(change):.3g} times those of the step before on "
                     f"{ranks_text(ranks)}" if what == "gradients" else
                     f"the {what} is {np.exp(change):.3g} times that of the step before on {ranks_text(ranks)}",
                 )  # fmt: skip
@@ -370,5 +370,5 @@ def _broken(
     order = sorted(range(len(ranks)), key=ranks.__getitem__)
     members = tuple(ranks[i] for i in order)
     return BrokenRule(
-        rule, rows[order[0]], () if is_shared else members, (), members, rows=(before[order[0]],), note=note
+        rule, rows[order[0]], () if is_shared else members, (), members, note=note, after=before[order[0]]
     )
