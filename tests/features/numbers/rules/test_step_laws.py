@@ -8,7 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rankscope.features.numbers.rules.number_findings import NumberCause, judge_numbers
+from rankscope.analysis.facts import Facts
+from rankscope.analysis.model import Analysis
+from rankscope.features.numbers.rules.number_findings import NumberCause, judge_numbers, with_numbers
 from rankscope.features.numbers.rules.step_laws import sample_digits
 from tests.numbers_writer import NumbersJob, cast
 
@@ -105,6 +107,28 @@ def test_a_law_that_breaks_in_the_middle_is_told(fault: str, rule: str, variant:
     (cause,) = LawfulJob(fault, ranks=(1,) if rank else tuple(range(RANKS))).play()
     assert (cause.first.rule, cause.variant) == (rule, variant)
     assert cause.first.ranks == ((1,) if rank else ())
+
+
+@pytest.mark.parametrize("fault", ["flow", "digits", "twice", "overlap", "scale"])
+def test_what_all_ranks_change_is_a_note_and_no_fault(fault: str) -> None:
+    job = LawfulJob(fault)
+    job.play()
+    found = with_numbers(Facts(job.dataset()), Analysis("", "unknown"))
+    assert found.status == "numbers-ok" and "hold" in found.verdict
+    assert {(f.severity, f.root_cause, f.culprit_ranks) for f in found.findings} == {("info", False, ())}
+
+
+def test_a_note_explains_no_fault() -> None:
+    """A cast on one rank, behind a change on all ranks."""
+
+    class Changed(LawfulJob):
+        def row(self, rank: int, site: str, slot: str, values: Any, dtype: str = "f32", **more: Any) -> None:
+            late = self.step > BEGIN and rank == 1 and site == "backward" and more["name"] == "head"
+            super().row(rank, site, slot, cast(values, "bf16") if late else values, dtype, **more)
+
+    note, fault = sorted(Changed("flow").play(7), key=lambda cause: not cause.is_note)
+    assert (note.variant, note.is_note) == ("flow-changes", True)
+    assert (fault.variant, fault.first.ranks, fault.is_root) == ("digits-change", (1,), True)
 
 
 @pytest.mark.parametrize("fault", ["flow", "digits", "twice"])
