@@ -414,7 +414,7 @@ _KINDS: dict[str, WrongNumber] = {
         "{where} jumps from one step to the next, in {when_step}",
         (
             "Look at what scales the loss: its denominator, the number of micro batches, a factor.",
-            "A loss scaler that doubles its scale, or new kinds of data, do this as well.",
+            "New kinds of data, or another size of batches, do this as well.",
         ),
     ),
     "schedule-changes": WrongNumber(

@@ -36,7 +36,7 @@ def check_step_laws(dataset: Dataset, units: CollectiveUnits) -> list[RuleAnswer
     if len(steps) < LEARNED_STEPS + FEWEST_LATER:
         return []
     laws = StepLaws(dataset, units, steps)
-    return [laws.flows(), laws.averages(), laws.digits(), laws.calls(), laws.parts(), laws.tight_values(), laws.jumps()]
+    return [laws.flows(), laws.averages(), laws.digits(), laws.calls(), laws.parts(), laws.jumps()]
 
 
 def _trained_steps(dataset: Dataset) -> list[int]:
@@ -66,13 +66,13 @@ class StepLaws:
     @cached_property
     def _rows(self) -> pl.DataFrame:
         """Floating-point tensors that the capture wrote, at places that are numbered over all ranks: row, rank, step,
-        order, place, k, calls (of the place in the step), site, name, hash, statistics, varied (and without NaN),
-        is_input, and whether its operation reduces."""
+        order, place, k, calls (of the place in the step), site, name, size (of its group), hash, statistics, varied
+        (and without NaN), is_input, and whether its operation reduces."""
         tensors = self.dataset.tensors.drop("samples", "held").with_row_index("row")
         is_float = pl.col("dtype").cast(pl.String).str.contains("^b?f")
         rows = tensors.filter(is_float & pl.col("tool").is_null() & pl.col("step").is_not_null())
         rows = rows.filter(pl.col("order").is_not_null() & ~pl.col("recompute").fill_null(value=False))
-        rows = rows.join(group_kinds(self.dataset), on="group", how="left", maintain_order="left")
+        rows = rows.join(self._groups, on="group", how="left", maintain_order="left")
         rows = rows.with_columns(varied=is_varied())
         places = rows.select(_KEY).unique(maintain_order=True).with_row_index("place")
         rows = rows.join(places, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
@@ -82,10 +82,15 @@ class StepLaws:
         known = pl.col("hash").is_not_null() & (pl.col("nan").fill_null(0) == 0)
         return rows.select(
             "row", "order", "step", *_AT, "calls", "site", "name", "dtype", "numel", "hash", "l2", "min", "max",
-            "projection",
+            "projection", "size",
             varied=pl.col("varied") & known, is_input=pl.col("slot").cast(pl.String).str.starts_with("in"),
             reduces=pl.col("op").cast(pl.String).is_in(REDUCTIONS).fill_null(value=False),
         )  # fmt: skip
+
+    @property
+    def _groups(self) -> pl.DataFrame:
+        sizes = self.dataset.groups.select("group", size=pl.col("ranks").list.len())
+        return group_kinds(self.dataset).join(sizes, on="group")
 
     def _lasting(self, asked: pl.DataFrame) -> pl.DataFrame:
         """The first broken row of each place of a rank at which all steps from there on are broken.
@@ -147,31 +152,34 @@ class StepLaws:
         return self._answer("H1", asked, "in the first steps it was, bit for bit, what came before it")
 
     def averages(self) -> RuleAnswer:
-        """H2: a gradient that was the sum of its reduction over a number of ranks in the first steps, and is larger by
-        a constant factor later."""
+        """H2: a gradient that was the sum of its reduction over the size of its group in the first steps, and is larger
+        by a constant factor later."""
         linear = pl.all_horizontal(pl.col("l2", "projection").is_not_null()) & (pl.col("l2") > 0)
         rows = self._rows.filter(pl.col("varied") & linear)
-        found = rows.filter((pl.col("site") == "gradient") & ~pl.col("is_input"))
+        final = rows.filter((pl.col("site") == "gradient") & ~pl.col("is_input"))
         sums = rows.filter((pl.col("site") == "collective") & pl.col("reduces") & ~pl.col("is_input"))
-        sums = sums.select("rank", "step", "numel", "dtype", sum_place="place", sum_k="k", sum_calls="calls",
-                           sum_l2="l2", sum_projection="projection", before="row")  # fmt: skip
-        pairs = found.join(sums, on=["rank", "step", "numel", "dtype"]).filter(pl.col("before") != pl.col("row"))
-        pairs = pairs.with_columns(factor=pl.col("l2") / pl.col("sum_l2"))
-        off = (pl.col("projection") / pl.col("sum_projection") / pl.col("factor") - 1).abs()
-        pairs = pairs.filter(off < SAME_FACTOR)
+        sums = sums.filter(pl.col("size") > 1).select(
+            "rank", "step", "numel", "dtype", "size", sum_place="place", sum_k="k", sum_calls="calls",
+            average=pl.col("l2") / pl.col("size"), average_projection=pl.col("projection") / pl.col("size"),
+            before="row",
+        )  # fmt: skip
+        learned, same = pl.col("step").is_in(self._learned), ["rank", "step", "numel", "dtype"]
+        # the average whose norm is the nearest one: pairs of all gradients and sums of one size would be too many
+        begun = final.filter(learned).sort("l2").join_asof(
+            sums.filter(learned).sort("average"), left_on="l2", right_on="average", by=same, strategy="nearest",
+            check_sortedness=False,
+        )  # fmt: skip
+        factor = pl.col("l2") / pl.col("average")
+        turned = pl.col("projection") / pl.col("average_projection") / factor
+        is_average = ((factor - 1).abs() < SAME_FACTOR) & ((turned - 1).abs() < SAME_FACTOR)
         link = [*_AT, "sum_place", "sum_k", "sum_calls"]
-        parts = 1 / pl.col("factor")
-        begun = pairs.filter(pl.col("step").is_in(self._learned))
-        begun = begun.with_columns(parts=parts.round(), exact=(parts / parts.round() - 1).abs() < SAME_FACTOR)
-        links = begun.group_by(link).agg(
-            pl.len(), pl.col("exact").all(), pl.col("parts").min(), most=pl.col("parts").max()
-        )
-        links = links.filter((pl.col("len") == len(self._learned)) & pl.col("exact") & (pl.col("parts") > 1)
-                             & (pl.col("parts") == pl.col("most")))  # fmt: skip
-        # of gradients that several reductions could have made nothing is known
-        links = links.filter(pl.len().over(_AT) == 1)
-        asked = pairs.filter(pl.col("step") > self._learned[-1]).join(links.drop("len", "exact", "most"), on=link)
-        asked = asked.with_columns(wrong=pl.col("factor") * pl.col("parts") > 1 + LEAST_GROWTH)
+        links = begun.filter(is_average).group_by(link).agg(pl.len(), usual=pl.col("l2").max())
+        links = links.filter(pl.col("len") == len(self._learned)).drop("len")
+        later = final.filter(pl.col("step") > self._learned[-1]).join(links, on=_AT)
+        pairs = later.join(sums, on=[*same, "sum_place", "sum_k", "sum_calls"])
+        # not where the sum is smaller instead, as that of a loss scaler whose scale was the size of the group
+        grown = pl.min_horizontal(factor, pl.col("l2") / pl.col("usual")) > 1 + LEAST_GROWTH
+        asked = pairs.filter((turned - 1).abs() < SAME_FACTOR).with_columns(wrong=grown)
         note = "in the first steps it was the sum of its reduction over the number of ranks, and it is larger now"
         return self._answer("H2", asked, note)
 
@@ -242,56 +250,27 @@ class StepLaws:
         ]  # fmt: skip
         return RuleAnswer.of("H5", later.height, broken)
 
-    def tight_values(self) -> RuleAnswer:
-        """H6: extremes and norms that all ranks and steps had alike within 2 % do not jump in one step."""
-        rows = self._rows.filter(pl.col("site").is_in(["forward", "backward"]) & pl.col("varied") & (pl.col("k") == 0))
-        parts = [
-            rows.select(*_AT, "step", "order", "row", "hash", "dtype", value=value.log()).filter(
-                pl.col("value").is_finite()
-            ).with_columns(statistic=pl.lit(name))
-            for name, value in (("norm", pl.col("l2")), ("least", -pl.col("min")), ("most", pl.col("max")))
-        ]  # fmt: skip
-        values = pl.concat(parts)
-        at = ["place", "statistic"]
-        begun = values.filter(pl.col("step").is_in(self._learned)).group_by(at).agg(
-            count=pl.col("hash").n_unique(), centre=pl.col("value").mean(),
-            spread=pl.col("value").max() - pl.col("value").min(), steps=pl.col("step").n_unique(),
-        ).filter((pl.col("count") >= FEWEST_VALUES) & (pl.col("spread") < MOST_SPREAD)
-                 & (pl.col("steps") == len(self._learned)))  # fmt: skip
-        off = (pl.col("value") - pl.col("centre")).abs()
-        own = [*_AT, "statistic"]
-        later = values.join(begun.drop("count", "steps"), on=at).sort("step").with_columns(
-            off=off, wrong=off > pl.max_horizontal(LEAST_JUMP, TIMES_SPREAD * pl.col("spread")),
-            near=(off < MOST_SPREAD + 2 * pl.col("spread")).shift().over(own),
-            follows=(pl.col("step") - pl.col("step").shift().over(own)) == 1, before=pl.col("row").shift().over(own),
-        ).filter(pl.col("step") > self._learned[-1])  # fmt: skip
-        # values drift over many steps: only what changes in one step is told
-        begins = later.filter(pl.col("wrong") & pl.col("near") & pl.col("follows")).select(*own).unique()
-        asked = later.join(begins, on=own, how="semi").unique([*_AT, "step"], keep="first", maintain_order=True)
-        everywhere = later.select("place", "k", "rank").unique()
-        asked = pl.concat([asked, later.join(asked, on=["rank", "place"], how="anti").unique([*_AT, "step"])])
-        answer = self._answer("H6", asked, "all ranks had it within 2 % in the steps before")
-        return answer._replace(asked=everywhere.height)
-
     def jumps(self) -> RuleAnswer:
-        """H7: losses, and gradients before their reduction as a whole, do not grow suddenly and for good."""
-        is_gradient = (pl.col("site") == "gradient") & pl.col("is_input")
-        is_summed = (pl.col("site") == "collective") & pl.col("reduces") & pl.col("is_input")
-        has_gradients = self._rows.select(is_gradient.any()).item()
-        chosen = (is_gradient if has_gradients else is_summed) & pl.col("varied")
+        """H7: losses, and the gradients that the optimizer finds, do not grow suddenly and for good.
+
+        A loss scaler changes the gradients before, and takes its scale out of these.
+        """
+        is_final = (pl.col("site") == "gradient") & ~pl.col("is_input") & pl.col("varied")
         kinds = (
-            (self._rows.filter(pl.col("site") == "loss"), LEAST_LOSS_JUMP, "loss"),
-            (self._rows.filter(chosen), LEAST_GRADIENT_JUMP, "gradients"),
+            (self._rows.filter(pl.col("site") == "loss"), LEAST_LOSS_JUMP, "loss is", "that"),
+            (self._rows.filter(is_final), LEAST_GRADIENT_JUMP, "gradients are", "those"),
         )
         broken: list[BrokenRule] = []
         asked = 0
-        for rows, least, what in kinds:
+        for rows, least, what, those in kinds:
             changes = _changes(rows)
             asked += changes.height
-            broken += self._jump(rows, changes, least, what)
+            broken += self._jump(rows, changes, least, what, those)
         return RuleAnswer.of("H7", asked, broken)
 
-    def _jump(self, rows: pl.DataFrame, changes: pl.DataFrame, least: float, what: str) -> Iterable[BrokenRule]:
+    def _jump(
+        self, rows: pl.DataFrame, changes: pl.DataFrame, least: float, what: str, those: str
+    ) -> Iterable[BrokenRule]:
         for at, (step, follows, change, error) in enumerate(
             changes.select("step", "follows", "change", "error").iter_rows()
         ):
@@ -304,11 +283,10 @@ class StepLaws:
                 here = rows.filter(pl.col("step") == step).sort("order")
                 before = rows.filter(pl.col("step") < step).sort("step", "order", descending=[True, False])
                 ranks = tuple(here["rank"].unique().sort())
+                note = f"the {what} {np.exp(change):.3g} times {those} of the step before on {ranks_text(ranks)}"
                 yield BrokenRule(
                     "H7", here["row"][0], (), (), ranks, float(np.exp(change)), float(np.exp(limit)),
-                    after=before["row"][0], note=f"the {what} are {np.exp(change):.3g} times those of the step before on "
-                    f"{ranks_text(ranks)}" if what == "gradients" else
-                    f"the {what} is {np.exp(change):.3g} times that of the step before on {ranks_text(ranks)}",
+                    note=note, after=before["row"][0],
                 )  # fmt: skip
                 return
 
@@ -319,8 +297,6 @@ LEAST_GROWTH = 0.2
 FEWEST_SAMPLES = 16
 """Fewest samples that are finite and not zero, from which digits are told."""
 LEAST_ZEROS, MOST_FILLED = 0.05, 1.2
-FEWEST_VALUES, MOST_SPREAD = 4, 0.02
-LEAST_JUMP, TIMES_SPREAD = 0.18, 20.0
 LEAST_LOSS_JUMP, LEAST_GRADIENT_JUMP = 0.18, 0.4
 TIMES_USUAL, TIMES_ERROR = 3.0, 6.0
 _DIGITS = {"f32": (24, 11), "f16": (11, 4), "bf16": (8, 4)}
