@@ -161,6 +161,55 @@ def test_nobody_is_named_for_what_others_do_now_and_then(fault: str) -> None:
     assert LateJob(fault, steps={1: [2, 3, 4, 5, 6], 2: [2, 4]}).play(7) == []
 
 
+def test_nobody_is_named_for_one_step_in_which_parts_overlap() -> None:
+    assert LateJob("overlap", steps={1: [3]}).play(7) == []
+
+
+@pytest.mark.parametrize("before_loss", [True, False])
+def test_sparse_gradients_that_begin_to_overlap_are_no_fault(before_loss: bool) -> None:
+    """Rows of an embedding that each rank has seen: none in common in the first steps, and some later. Nothing tells
+    where the backward pass begins in a run without losses."""
+
+    class Sparse(NumbersJob):
+        def play(self) -> Any:
+            rng = np.random.default_rng(1)
+            for self.step in range(8):
+                parts = []
+                for rank in range(RANKS):
+                    part = np.zeros((200, 4), np.float32)
+                    count = int(rng.integers(3, 60))
+                    rows = np.arange(rank * 50, rank * 50 + 5) if self.step < BEGIN else rng.choice(200, count, False)
+                    part[rows] = rng.standard_normal((len(rows), 4))
+                    parts.append(part)
+                    self.row(rank, "parameter", "in0", values(self.step), name="w")
+                    if not before_loss:
+                        self.row(rank, "loss", "in0", cast([[4.0]], "f32"))
+                self.all_reduce("dp", parts)
+            return self.dataset()
+
+    dataset = Sparse({"dp": list(range(RANKS))}, level="modules").play()
+    assert judge_numbers(dataset).causes == ()
+
+
+def test_a_rank_whose_share_of_a_vocabulary_grows_is_not_named() -> None:
+    """Rank 1 gives the rows of all, and the tokens of rank 2 are more by a third than in the first steps."""
+
+    class Uneven(LawfulJob):
+        def _embed(self) -> None:
+            shares = (10, 10, 13, 10) if self.step >= BEGIN else (11, 11, 10, 10)
+            begin, parts = 0, []
+            for rank, share in enumerate(shares):
+                part = np.zeros((48, 10), np.float32)
+                rows = slice(None) if self.has("overlap", rank) else slice(begin, begin + share)
+                part[rows] = cast(np.random.default_rng((9, self.step, rank)).standard_normal((48, 10)), "f32")[rows]
+                begin += share
+                parts.append(part)
+            self.all_reduce("tp", parts)
+
+    (cause,) = Uneven("overlap", ranks=(1,)).play(6)
+    assert (cause.first.rule, cause.first.ranks) == ("H5", (1,))
+
+
 def test_the_first_broken_step_is_named() -> None:
     job = LawfulJob("flow", ranks=(1,))
     (cause,) = job.play()
