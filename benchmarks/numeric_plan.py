@@ -109,7 +109,7 @@ class NumericJob:
     data: int = 0
     """Degree of data parallelism; 0 for that of the layout."""
     begin: int = BEGIN
-    steps: int = 4
+    steps: int = 5
     perturb: int = 0
     """Seed of a change of the embedding by half an epsilon; 0 for none."""
     declares: bool = False

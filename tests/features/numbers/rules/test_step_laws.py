@@ -35,7 +35,7 @@ class LawfulJob(NumbersJob):
         begun = self.step >= BEGIN if self.lasting else self.step == BEGIN
         return self.fault == fault and begun and rank in self.faulty
 
-    def play(self, steps: int = 4) -> list[NumberCause]:
+    def play(self, steps: int = 5) -> list[NumberCause]:
         """The causes that are told of so many steps."""
         for self.step in range(steps):
             self._embed()
@@ -241,8 +241,23 @@ def test_what_happens_once_is_no_fault(fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["flow", "sum", "digits", "twice", "scale", "overlap"])
-def test_three_steps_say_nothing(fault: str) -> None:
-    assert LawfulJob(fault).play(3) == []
+@pytest.mark.parametrize("steps", [3, 4])
+def test_as_many_wrong_steps_as_right_ones_say_nothing(fault: str, steps: int) -> None:
+    """Neither in a short run, nor at the end of a longer one."""
+    assert LawfulJob(fault).play(steps) == []
+    assert LateJob(fault, steps={rank: list(range(9 - steps + BEGIN, 9)) for rank in range(RANKS)}).play(9) == []
+
+
+def test_nobody_is_named_where_data_decide_how_often_a_module_runs() -> None:
+    """Ranks differ in the first steps, each has the same number by chance, and one has more of them later."""
+
+    class Uneven(LawfulJob):
+        def _average(self) -> None:
+            for rank in range(RANKS):
+                for call in range(5 if self.step >= BEGIN and rank == 1 else 1 + rank):
+                    self.row(rank, "backward", "in0", values(9, self.step, rank, call), name="cell")
+
+    assert Uneven().play() == []
 
 
 @pytest.mark.parametrize("ranks", [(1,), tuple(range(RANKS))])
