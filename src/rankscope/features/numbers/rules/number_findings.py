@@ -505,7 +505,8 @@ def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -
     asked = sum(count.asked for count in results.counts)
     if not asked:
         return replace(analysis, status="unknown", verdict="numbers were found, and no rule applies")
-    checks = f"{plural(asked, 'check')} {'holds' if asked == 1 else 'hold'}"
+    kept = asked - sum(count.broken for count in results.counts)
+    checks = f"{plural(kept, 'check')} {'holds' if kept == 1 else 'hold'}"
     text = checks if results.distances is not None else f"{checks}; {NEEDS_REFERENCE}"
     return replace(analysis, status="numbers-ok", verdict=text)
 
@@ -580,7 +581,7 @@ class _NumberWriter:
             suspects = ranks_text(cause.first.candidates, LONGEST_RANKS)
             yield f"The numbers tell of {suspects}, and not which of them is wrong."
         if cause.is_note:
-            yield "This is a note, and no fault: a schedule, other data or an option may change this on all ranks."
+            yield "All ranks do this, as a schedule, other data or an option may ask for, so it is a note."
         elif not cause.first.ranks and not cause.first.candidates:
             yield "The numbers do not tell which member is to blame."
 
