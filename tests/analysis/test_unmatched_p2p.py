@@ -44,7 +44,9 @@ def ring(world: int, steps: int, without: int, ring: int = 2000) -> Dataset:
 def test_a_rank_that_leaves_a_ring_out_falls_out_of_step(kept: int) -> None:
     found = analyse(ring(4, steps=9, without=2, ring=kept)).findings[0]
     assert (found.kind, found.culprit_ranks) == ("p2p-unmatched", (2,))
-    assert found.confidence_reasons == ("file times do not prove that the job had stopped",)
+    assert found.confidence_reasons == (
+        "file times do not prove that the job had stopped",
+    )
     assert found.title == "rank 2 left out 2 sends or receives in default_pg"
     assert found.waiting_ranks == (0, 1, 3)
     assert "rank 2 had issued 28 operations in default_pg, each other member 30" in found.explanation
