@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 BEGIN = 2
 """Step of the first wrong number, from 0: rules that learn see two right steps before."""
+STEPS = 5
+"""Steps of a job: laws of healthy steps take a fault for one in three steps."""
 FAULTY_RANK = 1
 DTYPES, LEVELS = ("f32", "bf16"), ("collectives", "modules")
 
@@ -141,7 +143,7 @@ def planned(dtypes: Sequence[str], levels: Sequence[str], faults: Sequence[str],
     for level in levels:
         for name in faults:
             for layout in FAULTS[name].layouts:
-                yield from (NumericJob(layout, name, dtype, level, begin=begin) for dtype in dtypes)
+                yield from (NumericJob(layout, name, dtype, level, begin=begin, steps=STEPS) for dtype in dtypes)
 
 
 SIZES = {"ddp": (2, 3, 4, 8), "fsdp": (2, 4, 8), "zero": (2, 4, 8), "tp": (1, 2, 4), "sp": (1, 2, 4), "pp": (1, 2, 4)}
@@ -153,7 +155,7 @@ def healthy_jobs(count: int) -> list[NumericJob]:
     shapes = [(layout, data) for layout, sizes in SIZES.items() for data in sizes]
     return [
         NumericJob(*_picked(shapes, n)[:1], "", DTYPES[n // len(shapes) % 2], LEVELS[n % 2], 1000 + n,
-                   _picked(shapes, n)[1])
+                   _picked(shapes, n)[1], steps=STEPS)
         for n in range(count)
     ]  # fmt: skip
 

@@ -63,7 +63,7 @@ def verdict(run: Dataset, judged: NumbersJudgement) -> str:
 
 
 def _roots(judged: NumbersJudgement) -> list[NumberCause]:
-    return [cause for cause in judged.causes if cause.explained_by is None]
+    return [cause for cause in judged.causes if cause.is_root]
 
 
 def said_alone(run: Dataset, judged: NumbersJudgement, truth: Marks) -> str:

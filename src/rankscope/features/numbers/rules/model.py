@@ -176,13 +176,6 @@ RULES: Mapping[str, NumberRule] = {
             "parts of the sum overlap, unlike in the first steps",
         ),
         NumberRule(
-            "H6",
-            "level-changes",
-            "heuristic",
-            "values that all steps have alike do not jump",
-            "a value jumps that all steps have alike",
-        ),
-        NumberRule(
             "H7",
             "level-changes",
             "heuristic",

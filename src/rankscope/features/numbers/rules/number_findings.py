@@ -40,6 +40,8 @@ _BY_ITSELF = ("same-input", "stale-input", "weights-changed", "state-wrong")
 """Variants that wrong values from elsewhere do not bring about."""
 MOST_NOTES, MOST_NOTED_MEMBERS = 16, 1024
 """Most operations, and members of one, of which it is tried what the wrong output is made of."""
+_SCHEDULED = ("flow-changes", "digits-change", "calls-change", "parts-overlap", "level-changes")
+"""Variants that the program itself brings about, on all ranks: a schedule, other data, a type that is switched on."""
 _SELF_EVIDENT = ("members-differ", "moved-wrong", "not-the-sum")
 """Variants that show in one operation by itself: wrong values from elsewhere do not break their rules."""
 
@@ -63,6 +65,16 @@ class NumberCause:
     """Places of all of its broken rules among those of the run."""
     proven: tuple[bool, ...] = ()
     """Whether the limit of each of them is a proof; never where a loss scaler is at work."""
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it may be what the program is meant to do, as it names nobody: it is no fault then."""
+        return self.variant in _SCHEDULED and not self.first.ranks
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it is a fault that no other one explains."""
+        return self.explained_by is None and not self.is_note
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,7 @@ def judge_numbers(dataset: Dataset) -> NumbersJudgement:
     places = _Places(dataset, [*settled, *(one for answer in others for one in answer.broken), *nonfinite.broken])
     spread = ValueSpread(dataset)
     causes = _related(spread, [_with_gradients(dataset, cause) for cause in places.causes(nonfinite)])
-    roots = [cause for cause in causes if cause.explained_by is None]
+    roots = [cause for cause in causes if cause.is_root]
     states, rows = _states(causes, len(places.broken)), tuple(cause.first.row for cause in roots)
     # by rank the order from which on it may hold values that a proof calls wrong
     origins: dict[int, int] = {}
@@ -123,10 +135,13 @@ def _states(causes: Sequence[NumberCause], count: int) -> list[RowState]:
     """The state that each broken rule gives to its tensors, by the cause to which it belongs."""
     states = [RowState.SUSPICIOUS] * count
     for cause in causes:
-        follows = cause.explained_by is not None
         for place, is_proof in zip(cause.broken, cause.proven, strict=True):
-            wrong = RowState.WRONG if is_proof else RowState.SUSPICIOUS
-            states[place] = RowState.FOLLOWS if follows else wrong
+            if cause.explained_by is not None:
+                states[place] = RowState.FOLLOWS
+            elif cause.is_note:
+                states[place] = RowState.RIGHT
+            else:
+                states[place] = RowState.WRONG if is_proof else RowState.SUSPICIOUS
     return states
 
 
@@ -277,7 +292,7 @@ def _related(spread: ValueSpread, causes: list[NumberCause]) -> list[NumberCause
     some = causes[:MOST_CAUSES]
     explained: dict[int, int] = {}
     for place, cause in enumerate(some):
-        if place in explained or cause.is_loss_scaling:
+        if place in explained or cause.is_loss_scaling or cause.is_note:
             continue
         reached: dict[int, int] | None = None
         for at, other in enumerate(some):
@@ -399,7 +414,7 @@ _KINDS: dict[str, WrongNumber] = {
         "{where} jumps from one step to the next, in {when_step}",
         (
             "Look at what scales the loss: its denominator, the number of micro batches, a factor.",
-            "A loss scaler that doubles its scale, or new kinds of data, do this as well.",
+            "New kinds of data, or another size of batches, do this as well.",
         ),
     ),
     "schedule-changes": WrongNumber(
@@ -490,7 +505,8 @@ def with_verdict(dataset: Dataset, analysis: Analysis, written: list[Finding]) -
     asked = sum(count.asked for count in results.counts)
     if not asked:
         return replace(analysis, status="unknown", verdict="numbers were found, and no rule applies")
-    checks = f"{plural(asked, 'check')} {'holds' if asked == 1 else 'hold'}"
+    kept = asked - sum(count.broken for count in results.counts)
+    checks = f"{plural(kept, 'check')} {'holds' if kept == 1 else 'hold'}"
     text = checks if results.distances is not None else f"{checks}; {NEEDS_REFERENCE}"
     return replace(analysis, status="numbers-ok", verdict=text)
 
@@ -513,11 +529,11 @@ class _NumberWriter:
         standing = RULES[broken.rule].standing
         named = cause.rules or (broken,)
         proven = any(RULES[one.rule].standing == "proof" for one in named) and not cause.is_loss_scaling
-        severity: Severity = "critical" if proven else "warning"
+        severity: Severity = "critical" if proven else "info" if cause.is_note else "warning"
         confidence, reason = _STANDINGS["proof" if proven else standing]
         return Finding(
             kind=KIND, severity=severity, title=self.title(cause), explanation=" ".join(self._explanation(cause)),
-            id=number, root_cause=cause.explained_by is None,
+            id=number, root_cause=cause.is_root,
             caused_by=None if cause.explained_by is None else f"f{first + cause.explained_by}",
             culprit_ranks=tuple(sorted(broken.ranks)),
             culprits=tuple(map(self._places.culprit, sorted(broken.ranks))),
@@ -564,7 +580,9 @@ class _NumberWriter:
         if not cause.first.ranks and len(cause.first.candidates) > 1:
             suspects = ranks_text(cause.first.candidates, LONGEST_RANKS)
             yield f"The numbers tell of {suspects}, and not which of them is wrong."
-        if not cause.first.ranks and not cause.first.candidates:
+        if cause.is_note:
+            yield "All ranks do this, as a schedule, other data or an option may ask for, so it is a note."
+        elif not cause.first.ranks and not cause.first.candidates:
             yield "The numbers do not tell which member is to blame."
 
     def _evidence(self, cause: NumberCause) -> Iterator[Evidence]:
